@@ -1,0 +1,137 @@
+# The shells of plan.json as dev shells, packages and apps: the same text for every project.
+#   { devShells, packages, apps } = import ./.wavegen/shells.nix { inherit nixpkgs; };
+{
+  nixpkgs,
+  systems ? [
+    "x86_64-linux"
+    "aarch64-linux"
+    "x86_64-darwin"
+    "aarch64-darwin"
+  ],
+}:
+let
+  inherit (nixpkgs) lib;
+  plan = builtins.fromJSON (builtins.readFile ./plan.json);
+  # Attribute names of flake outputs are words for the nix command line: other characters would need quotes there.
+  packageName = lib.concatStrings (map (c: if builtins.match "[A-Za-z0-9_-]" c == null then "-" else c) (lib.stringToCharacters plan.name));
+
+  perSystem = lib.genAttrs systems (
+    system:
+    let
+      pkgs = import nixpkgs {
+        inherit system;
+        config.allowUnfreePredicate = package: builtins.elem (lib.getName package) plan.unfree;
+      };
+      inherit (pkgs.stdenv.hostPlatform) isLinux;
+
+      find =
+        wanted:
+        lib.attrByPath wanted.attribute
+          (throw "${wanted.origin}: packages: nixpkgs has no attribute ${lib.concatStringsSep "." wanted.attribute}")
+          pkgs;
+      found = shell: map find shell.packages;
+      # What exists for Linux alone must not break the evaluation elsewhere.
+      here = shell: if isLinux then found shell else builtins.filter (lib.meta.availableOn pkgs.stdenv.hostPlatform) (found shell);
+      missing = shell: lib.subtractLists (map lib.getName (here shell)) (map lib.getName (found shell));
+
+      wrapper =
+        name: shell:
+        pkgs.writeTextFile {
+          name = "wavegen-${name}";
+          destination = "/bin/${name}";
+          executable = true;
+          text = ''
+            #!${pkgs.bash}/bin/bash -p
+            PATH=${
+              lib.escapeShellArg (
+                lib.makeBinPath (here shell ++ [ pkgs.bashInteractive pkgs.coreutils ] ++ lib.optional shell.fenced pkgs.bubblewrap)
+              )
+            }''${PATH:+:$PATH}
+            export PATH
+            ${builtins.readFile (./. + "/${shell.wrapper}")}
+          '';
+          meta.mainProgram = name;
+        };
+
+      # Only the rc file that `nix develop` writes is to start the fence: under `nix print-dev-env`, direnv included,
+      # the variables are wanted and no shell is started. The rc file ends in `exec COMMAND` (or, with --phase, in
+      # runHook), or is an interactive shell's; bash prefers a function to a builtin, except in posix mode.
+      # What Nix leaves in the temporary directory is removed, as its own clean-up is not reached.
+      fromRcFile = body: ''
+        _wavegen_rc=''${BASH_SOURCE[0]-}
+        case $_wavegen_rc:''${DIRENV_IN_ENVRC-} in
+        */nix-shell.??????:)
+        ${body}
+        ;;
+        *) unset _wavegen_rc ;;
+        esac
+      '';
+
+      hook =
+        name: shell:
+        fromRcFile ''
+          set +o posix
+          _wavegen_tidy() {
+            ${pkgs.coreutils}/bin/rm -f -- "$_wavegen_rc"
+            ${pkgs.coreutils}/bin/rmdir -- "''${NIX_BUILD_TOP-}" "''${_wavegen_rc%/*}/nix-develop-$$-0" 2>/dev/null || :
+          }
+          case $- in
+            *i*)
+              _wavegen_tidy
+              builtin exec ${wrapper name shell}/bin/${name}
+              builtin exit 125
+              ;;
+            *)
+              exec() {
+                _wavegen_tidy
+                builtin exec ${wrapper name shell}/bin/${name} -- "$@"
+                builtin exit 125
+              }
+              runHook() {
+                _wavegen_tidy
+                printf 'wavegen: error: phases are not run inside the fence (use nix develop --command)\n' >&2
+                builtin exit 125
+              }
+              ;;
+          esac
+        '';
+
+      warning =
+        name: shell:
+        let
+          reason = if shell.fenced then "bubblewrap needs Linux; paths, processes and the network are not fenced" else "no fence is asked for";
+        in
+        fromRcFile ''
+          printf '\033[1;31mwavegen: %s: NOT SANDBOXED: %s\033[0m\n' ${lib.escapeShellArgs [ name reason ]} >&2
+          ${lib.optionalString (missing shell != [ ]) "printf 'wavegen: not on this system: %s\\n' ${lib.escapeShellArgs (missing shell)} >&2"}
+        '';
+    in
+    rec {
+      devShells = lib.mapAttrs (
+        name: shell:
+        pkgs.mkShellNoCC {
+          inherit name;
+          packages = here shell;
+          shellHook = if isLinux then hook name shell else warning name shell;
+        }
+      ) plan.shells;
+
+      packages =
+        lib.optionalAttrs isLinux (lib.mapAttrs wrapper plan.shells)
+        // lib.optionalAttrs (plan.package != null) { ${packageName} = pkgs.callPackage (./.. + "/${plan.package}") { }; };
+
+      apps = lib.optionalAttrs isLinux (
+        lib.mapAttrs (name: _: {
+          type = "app";
+          program = "${packages.${name}}/bin/${name}";
+          meta.description = "A command in the shell ${name} of ${plan.name}";
+        }) plan.shells
+      );
+    }
+  );
+in
+{
+  devShells = lib.mapAttrs (_: outputs: outputs.devShells) perSystem;
+  packages = lib.mapAttrs (_: outputs: outputs.packages) perSystem;
+  apps = lib.mapAttrs (_: outputs: outputs.apps) perSystem;
+}

@@ -1,0 +1,35 @@
+"""The one place that loads jinja2. Templates are logic-free; their filters are the functions of `quote`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from wavegen import quote, resources
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(  # noqa: S701  what is rendered is no HTML; filters quote
+        loader=FileSystemLoader(resources.directory("templates")),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+        # jinja's own comment mark is bash's length of an array.
+        comment_start_string="{@",
+        comment_end_string="@}",
+    )
+    environment.filters.update(sh=quote.sh, nix=quote.nix, comment=lambda value: quote.comment(str(value)), words=_words)
+    return environment
+
+
+def _words(words: tuple[str, ...]) -> str:
+    return " ".join(quote.sh(word) for word in words)
+
+
+def fill(template: str, **values: object) -> str:
+    """The text of a template with these values."""
+    return _environment().get_template(template).render(values)

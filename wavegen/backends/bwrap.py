@@ -1,0 +1,290 @@
+"""The wrapper scripts: one bash file per shell that enters it with bubblewrap, with or without Nix."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import assert_never
+
+from wavegen.backends import File, header
+from wavegen.backends._templates import fill
+from wavegen.manifest import NetworkMode, Seccomp
+from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
+from wavegen.quote import sh
+
+NAME = "bwrap"
+_STATUS_FD = 4
+_VARIABLES = {
+    Anchor.HOME: "$wg_home",
+    Anchor.PROJECT: "$wg_project",
+    Anchor.STATE: "$wg_state",
+    Anchor.HOMES: "$wg_homes",
+    Anchor.AROUND: "$wg_around",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Words of a bwrap command line that belong together, and why they are there."""
+
+    words: tuple[str, ...]
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLine:
+    """A call in the wrapper, and why it is there."""
+
+    line: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive lines: words of one array, or calls."""
+
+    calls: bool
+    lines: tuple[RuleLine, ...]
+
+
+# Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
+# host: core_pattern takes a pipe, sysrq a reboot. Docker makes the same ones read-only.
+_PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr")
+
+
+def render(plan: Plan) -> Iterator[File]:
+    """bin/<shell> for every shell."""
+    for shell in plan.shells:
+        yield File(path=f".wavegen/bin/{shell.name}", text=wrapper(plan, shell), executable=True)
+
+
+def wrapper(plan: Plan, shell: Policy) -> str:
+    """The wrapper script of one shell."""
+    if not shell.fenced:
+        return fill("yolo.sh.j2", header=header(plan), name=shell.name)
+    passed = tuple(rule for rule in shell.environment if rule.value is None)
+    return fill(
+        "wrapper.sh.j2",
+        header=header(plan),
+        file=f".wavegen/bin/{shell.name}",
+        name=shell.name,
+        fallback=shell.fallback.value,
+        passed=passed,
+        options=tuple(options(shell)),
+        system=tuple(_system(shell)),
+        system_paths=" | ".join(sh(f"/{rule.path.tail}") for rule in shell.paths if rule.path.anchor is Anchor.ROOT and rule.path.tail),
+        places=tuple(_place_line(rule) for rule in shell.paths if rule.path.anchor is not Anchor.ROOT),
+        private_home=shell.private_home,
+        scratch_size=str(shell.limits.scratch),
+        noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
+        banner=tuple(_banner(shell)),
+        terminal_filter=_terminal_filter(),
+        status_fd=str(_STATUS_FD),
+    )
+
+
+def options(shell: Policy) -> Iterator[Option]:
+    """What bwrap is told besides paths."""
+    yield Option(("--unshare-user",), Origin("--unshare-all would go on without one"))
+    yield Option(("--unshare-pid",), Origin("no process of the host can be seen or signalled"))
+    yield Option(("--unshare-ipc",), Origin("no shared memory or semaphores of the host"))
+    yield Option(("--unshare-uts",), Origin("the host's name stays outside"))
+    yield Option(("--unshare-cgroup",), Origin("the host's control groups stay outside"))
+    if shell.network.mode is not NetworkMode.HOST:
+        yield Option(("--unshare-net",), shell.network.origin)
+    yield Option(("--hostname", "localhost"), Origin("a name that resolves everywhere"))
+    yield Option(("--cap-drop", "ALL"), Origin("real root would keep its capabilities and could undo every mount"))
+    if not shell.nested:
+        yield Option(("--disable-userns",), Origin("no namespaces inside: each would open more of the kernel"))
+    yield Option(("--die-with-parent",), Origin("nothing outlives the wrapper"))
+    for rule in shell.environment:
+        if rule.value is not None:
+            yield Option(("--setenv", rule.name, rule.value), rule.origin)
+
+
+def _kernel_mounts() -> Iterator[Option]:
+    yield Option(("--dev", "/dev"), Origin("the few devices that everybody may use"))
+    yield Option(("--proc", "/proc"), Origin("the processes of this shell alone"))
+    for path in _PROC_READ_ONLY:
+        yield Option(("--ro-bind" if path == "/proc/sys" else "--ro-bind-try", path, path), Origin("real root could change the host's kernel there"))
+
+
+def _system(shell: Policy) -> Iterator[Run]:
+    """The rules about the host's own paths, shallow to deep: runs of plain mounts, and of calls that look first."""
+    ground = [rule for rule in shell.paths if rule.path.anchor is Anchor.ROOT]
+    order = {id(rule): (len(rule.path.parts()), _calls(rule)) for rule in ground}
+    lines: list[tuple[bool, RuleLine]] = []
+    for rule in sorted(ground, key=lambda rule: order[id(rule)]):
+        lines.append((_calls(rule), _system_line(rule, shell)))
+        if not rule.path.tail:
+            # Above the root, below everything else; /proc/sys is read-only before anything can be granted there.
+            lines += [(False, RuleLine(_words(option.words), option.origin)) for option in _kernel_mounts()]
+            lines.append((True, RuleLine("wg_late+=(--remount-ro /dev)", Origin("it is a tmpfs without a limit, and nothing is made there"))))
+    for calls, run in groupby(lines, key=lambda pair: pair[0]):
+        yield Run(calls, tuple(line for _, line in run))
+
+
+def _calls(rule: PathRule) -> bool:
+    """Whether bash must look at the host before it knows what to mount."""
+    return rule.origin.at is not None or rule.access is Access.HIDE
+
+
+def _system_line(rule: PathRule, shell: Policy) -> RuleLine:
+    path = f"/{rule.path.tail}"
+    if rule.origin.at:
+        return RuleLine(_words(("named", _access(rule), _needed_by(rule), path)), rule.origin)
+    match rule.access:
+        case Access.HIDE if rule.path.tail:
+            return RuleLine(_words(("hidden", path)), rule.origin)
+        case Access.HIDE:
+            # bwrap starts from an empty root; it is made read-only when all is mounted.
+            return RuleLine("wg_late+=(--remount-ro /)", rule.origin)
+        case Access.READ:
+            return RuleLine(_words(("--ro-bind" if rule.required else "--ro-bind-try", path, path)), rule.origin)
+        case Access.SCRATCH:
+            mode = "1777" if path.endswith(("/tmp", "/shm")) else "0755"
+            return RuleLine(_words(("--perms", mode, "--size", str(shell.limits.scratch), "--tmpfs", path)), rule.origin)
+        case Access.WRITE:
+            return RuleLine(_words(("--bind", path, path)), rule.origin)
+        case _:
+            assert_never(rule.access)
+
+
+def _place_line(rule: PathRule) -> RuleLine:
+    """A rule about a path that is known only when the shell starts."""
+    path = _path(rule.path)
+    if rule.path.anchor in (Anchor.HOMES, Anchor.AROUND):
+        return RuleLine(f"neighbours {path}", rule.origin)
+    if not rule.path.tail and rule.access in (Access.READ, Access.WRITE):
+        kind = "home" if rule.path.anchor is Anchor.HOME else "project" if rule.access is Access.WRITE else "project-read"
+        return RuleLine(f"rule {kind} - {path}" + (f" {_path(rule.source)}" if rule.source else ""), rule.origin)
+    return RuleLine(f"rule {'pin' if rule.pinned else _access(rule)} {sh(_needed_by(rule))} {path}", rule.origin)
+
+
+def _access(rule: PathRule) -> str:
+    return rule.access.value + ("+socket" if rule.socket else "")
+
+
+def _needed_by(rule: PathRule) -> str:
+    return str(rule.origin) if rule.required and rule.origin.at else "-"
+
+
+def _words(words: tuple[str, ...]) -> str:
+    return " ".join(sh(word) for word in words)
+
+
+def _path(path: HostPath) -> str:
+    if path.anchor is Anchor.ROOT:
+        return sh(f"/{path.tail}")
+    return f'"{_VARIABLES[path.anchor]}"' + (f"/{sh(path.tail)}" if path.tail else "")
+
+
+def _banner(shell: Policy) -> Iterator[str]:
+    granted = [rule for rule in shell.paths if rule.origin.at and not rule.pinned]
+    writable = ["the project", "~ (private" + (", kept)" if shell.private_home else ", empty)"), "/tmp"]
+    writable += [str(rule.path) for rule in granted if rule.access is Access.WRITE]
+    readable = ["the host's system, without homes, other disks and /var" if not shell.minimal_root else "programs and libraries of the host"]
+    readable += [str(rule.path) for rule in granted if rule.access is Access.READ]
+    hidden = [str(rule.path) for rule in granted if rule.access is Access.HIDE]
+    yield f"wavegen: shell {shell.name}: fenced by bubblewrap"
+    yield f"  write:   {', '.join(writable)}"
+    yield f"  read:    {', '.join(readable)}"
+    if hidden:
+        yield f"  hidden:  {', '.join(hidden)}"
+    match shell.network.mode:
+        case NetworkMode.HOST:
+            yield "  network: the host's, with its loopback and LAN"
+        case _:
+            yield "  network: none"
+    yield "  fence:   the manifest, flake.nix and .wavegen are read-only"
+
+
+def gaps(plan: Plan) -> Iterator[Gap]:
+    """What bubblewrap alone does not hold."""
+    for shell in plan.shells:
+        if shell.fenced:
+            yield from _shell_gaps(shell)
+
+
+def _shell_gaps(shell: Policy) -> Iterator[Gap]:
+    def gap(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+        return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin)
+
+    match shell.network.mode:
+        case NetworkMode.HOST:
+            yield gap(
+                Effect.WEAKER,
+                "network: host reaches the host's loopback services, its LAN and its abstract sockets",
+                "network: open reaches public names only",
+                shell.network.origin,
+            )
+        case NetworkMode.FILTERED | NetworkMode.OPEN:
+            yield gap(
+                Effect.STRICTER,
+                f"network: {shell.network.mode.value} has no network at all, as this version cannot filter by name",
+                "use default where the network is needed",
+                shell.network.origin,
+            )
+        case NetworkMode.NONE:
+            pass
+    bounds = [name for name, value in (("pids", shell.limits.pids), ("memory", shell.limits.memory), ("cpus", shell.limits.cpus)) if value is not None]
+    if bounds:
+        yield gap(
+            Effect.IGNORED,
+            f"limits.{', limits.'.join(bounds)} are not enforced; tmp is",
+            "start the shell in a systemd scope or a container with limits",
+            shell.limits.origin,
+        )
+    if shell.seccomp is not Seccomp.OFF:
+        yield gap(
+            Effect.WEAKER,
+            f"seccomp: {shell.seccomp.value} refuses only typing into a shared terminal (TIOCSTI, TIOCLINUX)",
+            "keep the host's kernel patched; a container engine can add a filter",
+            shell.seccomp_origin,
+        )
+    if shell.nested:
+        yield gap(
+            Effect.WEAKER,
+            "nested: true lets the command make user namespaces, and with them reach more of the kernel",
+            "remove it where nothing inside needs it",
+            shell.origin,
+        )
+    for rule in shell.paths:
+        if rule.socket:
+            yield gap(Effect.WEAKER, f"whoever answers on a socket at {rule.path} acts outside the fence", "remove the entry", rule.origin)
+    yield gap(
+        Effect.WEAKER,
+        "the project is writable, and with it what the host may run later: git hooks and settings, .envrc, editor tasks, build scripts",
+        "review changes before you run git or a build outside the fence",
+        Origin("the project is what the shell is for"),
+    )
+
+
+_ARCH, _NR, _ARG1 = 4, 0, 24  # offsets in struct seccomp_data; args[1] by its low 32 bits, as the kernel's ioctl reads it
+_LD, _JEQ, _JGE, _RET = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _ENOSYS, _EPERM = 0x7FFF0000, 0x00050026, 0x00050001
+# One filter for both architectures. x32 and 32-bit calls have other numbers for ioctl, so they get ENOSYS.
+_TERMINAL_FILTER = (
+    (_LD, 0, 0, _ARCH),
+    (_JEQ, 0, 3, 0xC000003E),  # AUDIT_ARCH_X86_64
+    (_LD, 0, 0, _NR),
+    (_JGE, 8, 0, 0x40000000),  # x32
+    (_JEQ, 3, 6, 16),  # ioctl on x86_64
+    (_JEQ, 0, 6, 0xC00000B7),  # AUDIT_ARCH_AARCH64
+    (_LD, 0, 0, _NR),
+    (_JEQ, 0, 3, 29),  # ioctl on aarch64
+    (_LD, 0, 0, _ARG1),
+    (_JEQ, 3, 0, 0x5412),  # TIOCSTI
+    (_JEQ, 2, 0, 0x541C),  # TIOCLINUX
+    (_RET, 0, 0, _ALLOW),
+    (_RET, 0, 0, _ENOSYS),
+    (_RET, 0, 0, _EPERM),
+)
+
+
+def _terminal_filter() -> str:
+    """The filter as bash's printf writes it: struct sock_filter[], little-endian like both architectures."""
+    code = b"".join(struct.pack("<HBBI", *instruction) for instruction in _TERMINAL_FILTER)
+    return "".join(f"\\{byte:03o}" for byte in code)

@@ -1,0 +1,119 @@
+"""What every rendered tree holds besides fences: the resolved plan, which the static Nix reads, and the editors' schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wavegen.backends import File
+from wavegen.manifest import BackendName
+from wavegen.policy import Effect, EnvRule, Gap, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
+from wavegen.quote import json_text
+from wavegen.schema import manifest_schema
+
+SCHEMA_FILE = ".wavegen/wave.schema.json"
+
+
+def render(plan: Plan) -> Iterator[File]:
+    """plan.json and wave.schema.json."""
+    yield File(path=".wavegen/plan.json", text=json_text(plan_json(plan)), header=False)
+    yield File(path=SCHEMA_FILE, text=json_text(manifest_schema()), header=False)
+
+
+def gaps(plan: Plan) -> Iterator[Gap]:
+    """What the manifest asks for that nothing renders yet."""
+    if plan.backend in (BackendName.DOCKER, BackendName.LANDLOCK):
+        yield Gap(
+            backend=plan.backend.value,
+            shell="",
+            effect=Effect.IGNORED,
+            what=f"backend: {plan.backend.value} cannot be rendered by this version; `wavegen run` refuses, the shells use bubblewrap",
+            remedy="write backend: bubblewrap",
+            origin=plan.backend_origin,
+        )
+    restricted = [p for p in plan.personas if p.denied_tools or "*" not in p.allowed_tools or p.deny_read or p.network.origin.at]
+    if restricted:
+        yield Gap(
+            backend="personas",
+            shell="",
+            effect=Effect.IGNORED,
+            what=f"no wrapper or agent settings are rendered for personas, so the tools, hooks and domains of {len(restricted)} of them bind nobody",
+            remedy="start agents in a shell; its fence holds for all of them",
+            origin=plan.personas_origin,
+        )
+    if not plan.enabled:
+        yield Gap(
+            backend="personas",
+            shell="",
+            effect=Effect.WEAKER,
+            what="`wavegen run` without --shell runs without a fence, as the manifest says",
+            remedy="remove the line to fence it",
+            origin=plan.enabled_origin,
+        )
+
+
+def plan_json(plan: Plan) -> dict[str, object]:
+    """The plan as JSON values: what `wavegen plan --json` prints and the static Nix reads. Pure data, stable order."""
+    return {
+        "version": 1,
+        "name": plan.name,
+        "manifest": plan.manifest,
+        "overlay": plan.overlay if plan.overlaid else None,
+        "enabled": plan.enabled,
+        "backend": plan.backend.value,
+        "unfree": list(plan.unfree),
+        "package": str(plan.package.tail) if plan.package else None,
+        "shells": {shell.name: _shell(shell) for shell in plan.shells},
+        "personas": {persona.name: _persona(persona) for persona in plan.personas},
+    }
+
+
+def _shell(shell: Policy) -> dict[str, object]:
+    return {
+        "origin": str(shell.origin),
+        "fenced": shell.fenced,
+        "wrapper": f"bin/{shell.name}",
+        "packages": [{"attribute": list(p.attribute), "origin": str(p.origin)} for p in shell.packages],
+        "network": _network(shell.network),
+        "nested": shell.nested,
+        "fallback": shell.fallback.value,
+        "seccomp": {"filter": shell.seccomp.value, "origin": str(shell.seccomp_origin)},
+        "limits": _limits(shell.limits),
+        "paths": [_path(rule) for rule in shell.paths],
+        "environment": [_variable(rule) for rule in shell.environment],
+    }
+
+
+def _network(network: Network) -> dict[str, object]:
+    return {
+        "mode": network.mode.value,
+        "origin": str(network.origin),
+        "domains": [{"domain": str(d), "origin": str(d.origin)} for d in network.domains],
+        "loopback": list(network.loopback),
+    }
+
+
+def _limits(limits: Limits) -> dict[str, object]:
+    return {"pids": limits.pids, "memory": limits.memory, "cpus": limits.cpus, "scratch": limits.scratch, "origin": str(limits.origin)}
+
+
+def _path(rule: PathRule) -> dict[str, object]:
+    flags = {"required": rule.required, "socket": rule.socket, "pinned": rule.pinned}
+    shown = {"shows": str(rule.source)} if rule.source else {}
+    return {"path": str(rule.path), "access": rule.access.value, **shown, **{k: True for k, v in flags.items() if v}, "origin": str(rule.origin)}
+
+
+def _variable(rule: EnvRule) -> dict[str, object]:
+    return {"name": rule.name, **({} if rule.value is None else {"value": rule.value}), "origin": str(rule.origin)}
+
+
+def _persona(persona: PersonaPolicy) -> dict[str, object]:
+    return {
+        "origin": str(persona.origin),
+        "shell": persona.shell,
+        "adapter": persona.adapter,
+        "project": "write" if persona.project_writable else "read",
+        "allowed_tools": list(persona.allowed_tools),
+        "denied_tools": list(persona.denied_tools),
+        "deny_read": [str(rule.path) for rule in persona.deny_read],
+        **({"network": _network(persona.network)} if persona.network.origin.at else {}),
+    }

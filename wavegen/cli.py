@@ -1,0 +1,228 @@
+"""The command line: the only module with click, printing or exit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from wavegen import VERSION
+
+_BUG = 70
+
+
+class _Group(click.Group):
+    """Expected failures become messages and exit codes; anything else is a bug and says what to report."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        from wavegen.errors import WavegenError
+
+        try:
+            return super().invoke(ctx)
+        except WavegenError as failed:
+            for line in failed.lines():
+                click.echo(line, err=True)
+            ctx.exit(failed.exit_code)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as bug:  # noqa: BLE001  the last place that can turn it into a report
+            _report(bug)
+            ctx.exit(_BUG)
+
+
+def _report(bug: Exception) -> None:
+    import platform
+    import traceback
+
+    frames = traceback.extract_tb(bug.__traceback__)
+    where = "; ".join(f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames[-4:])
+    click.echo(f"wavegen: bug: {type(bug).__name__}: {bug}", err=True)
+    click.echo(f"  at {where}", err=True)
+    click.echo(f"  wavegen {VERSION}, Python {platform.python_version()}, {platform.platform()}", err=True)
+    click.echo("  please report these lines, with the manifest if you can share it", err=True)
+
+
+_MANIFEST = click.option("-m", "--manifest", metavar="FILE", help="The manifest. Default: wave.yaml here or in the nearest directory above.")
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(VERSION, prog_name="wavegen")
+def cli() -> None:
+    """Fence coding agents: one manifest, wave.yaml, rendered into a Nix flake and bubblewrap wrappers.
+
+    \b
+      wavegen init       write a starter manifest for this project
+      wavegen render     after each change of the manifest
+      nix develop        the fenced shell, every day; without Nix: .wavegen/bin/default
+      wavegen run CMD    one command inside, from the manifest as it is now
+
+    Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
+    where the fence could not be built.
+    """
+
+
+@cli.command()
+@_MANIFEST
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 with one reason a line where the disk differs.")
+@click.option("--diff", is_flag=True, help="Write nothing; show what would change as a unified diff. With --check, exit 1 on any.")
+@click.option("--git-add", is_flag=True, help="Run the `git add -N` that flakes need for new files, instead of printing it.")
+@click.option("--accept-overlay", is_flag=True, help="Take a wave.sandbox.yaml that was not there at the last render.")
+def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, accept_overlay: bool) -> None:
+    """Render the manifest into flake.nix and .wavegen/.
+
+    Files that are already right are not touched. A flake.nix written by hand and an existing flake.lock are left
+    alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
+    """
+    from wavegen import backends, project
+    from wavegen.backends.flake import ADOPT, FLAKE
+    from wavegen.output import Reason, Tree
+
+    loaded = project.load(manifest, accept=accept_overlay)
+    gaps = backends.gaps(loaded.plan)
+    _refuse(gaps, loaded.sources)
+    tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
+    if check or diff:
+        findings = tree.findings()
+        for line in tree.diff() if diff else (f"{finding}\n" for finding in findings):
+            click.echo(line, nl=False)
+        sys.exit(1 if check and findings else 0)
+    done = tree.write()
+    if done:
+        _show(loaded.plan.notes, gaps, loaded.sources)
+    for finding in done:
+        click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
+    if FLAKE in tree.foreign:
+        click.echo(f"{FLAKE} is written by hand and stays as it is; add the shells to its outputs:\n    {ADOPT}", err=True)
+    new = [finding.path for finding in done if finding.reason is Reason.MISSING]
+    if new and os.path.lexists(os.path.join(loaded.root, ".git")):
+        _git_add(loaded.root, ["flake.nix", "flake.lock", ".wavegen"], run=git_add)
+    if not done:
+        click.echo("up to date")
+
+
+def _git_add(root: str, paths: list[str], *, run: bool) -> None:
+    words = ["git", "add", "-N", "--", *paths]
+    if not run:
+        click.echo(f"flakes see only what git knows: {' '.join(words)}", err=True)
+        return
+    import subprocess
+
+    # The project's git settings may be an agent's: none of them may start a program here.
+    safe = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words[1:]]
+    try:
+        done = subprocess.run(safe, cwd=root, capture_output=True, text=True, check=False)
+    except OSError as failed:
+        from wavegen.errors import MachineError
+
+        raise MachineError(f"git cannot be started: {failed.strerror}", f"run {' '.join(words)} yourself") from None
+    if done.returncode:
+        from wavegen.errors import MachineError
+
+        raise MachineError(f"git add failed: {done.stderr.strip()}", f"run {' '.join(words)} yourself")
+
+
+def _show(notes: Any, gaps: Any, sources: dict[str, str]) -> None:
+    del sources
+    for problem in (*notes, *(gap.problem() for gap in gaps)):
+        click.echo(problem.line(), err=True)
+
+
+def _refuse(gaps: Any, sources: dict[str, str]) -> None:
+    from wavegen.errors import ManifestError
+
+    fatal = tuple(gap.problem() for gap in gaps if gap.fatal)
+    if fatal:
+        raise ManifestError(fatal, sources)
+
+
+@cli.command()
+@_MANIFEST
+@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON: what .wavegen/plan.json holds.")
+def plan(manifest: str | None, *, as_json: bool) -> None:
+    """Show what each shell may touch, by which line of the manifest, and what the fence cannot hold."""
+    from wavegen import backends, project
+    from wavegen.backends.tree import plan_json
+    from wavegen.quote import json_text
+    from wavegen.report import table
+
+    loaded = project.load(manifest, accept=True)
+    gaps = backends.gaps(loaded.plan)
+    if as_json:
+        click.echo(json_text(plan_json(loaded.plan)), nl=False)
+    else:
+        for line in table(loaded.plan):
+            click.echo(line)
+    _show(loaded.plan.notes, gaps, loaded.sources)
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@_MANIFEST
+@click.option("-s", "--shell", metavar="SHELL", help="The shell to run in. Default: default.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def run(manifest: str | None, shell: str | None, command: tuple[str, ...]) -> None:
+    """Run COMMAND inside a shell, by the manifest as it is now; without COMMAND, an interactive bash.
+
+    The exit status is the command's own (128+n where signal n ended it); 125 where the fence could not be built,
+    and then nothing was run.
+
+    \b
+      wavegen run -- make test
+      wavegen run --shell restricted -- claude
+    """
+    from wavegen import launch, project
+    from wavegen.errors import FenceError, MachineError
+
+    try:
+        loaded = project.load(manifest)
+        launch.run(loaded, launch.shell_of(loaded.plan, shell), command)
+    except MachineError as failed:
+        click.echo(str(failed), err=True)
+        sys.exit(FenceError.exit_code)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON Schema of wave.yaml, for editors.
+
+    `render` writes it to .wavegen/wave.schema.json, and the manifest that `init` writes points there.
+    """
+    from wavegen.quote import json_text
+    from wavegen.schema import manifest_schema
+
+    click.echo(json_text(manifest_schema()), nl=False)
+
+
+@cli.command()
+@click.option("--print", "only_print", is_flag=True, help="Print the manifest instead of writing it.")
+@click.argument("directory", default=".", type=click.Path(exists=True, file_okay=False))
+def init(directory: str, *, only_print: bool) -> None:
+    """Write a commented wave.yaml for the project in DIRECTORY (default: here).
+
+    Recognises go.mod, package.json, pyproject.toml and Cargo.toml and picks packages for them. The hosts to allow
+    are read from the project's lock files and the tools' own configuration. Never overwrites.
+    """
+    from wavegen.errors import MachineError, UsageError
+    from wavegen.project import MANIFEST
+    from wavegen.starter import starter
+
+    text = starter(os.path.realpath(directory))
+    if only_print:
+        click.echo(text, nl=False)
+        return
+    path = os.path.join(directory, MANIFEST)
+    try:
+        with open(path, "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} exists", "edit it; init --print shows what would be written") from None
+    except OSError as failed:
+        raise MachineError(f"{path} cannot be written: {failed.strerror}", "check the directory's permissions") from None
+    click.echo(f"wrote {path}")
+    click.echo("next: read it, then run wavegen render", err=True)
+
+
+def main() -> None:
+    """The entry point."""
+    cli(prog_name="wavegen")

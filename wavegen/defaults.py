@@ -1,0 +1,118 @@
+"""The rules that hold without being written, each with its reason. Data only."""
+
+from __future__ import annotations
+
+from wavegen.policy import Access, Anchor, EnvRule, HostPath, Origin, PathRule
+
+
+def _rules(access: Access, reason: str, *paths: str, required: bool = False) -> tuple[PathRule, ...]:
+    return tuple(PathRule(path=HostPath(Anchor.ROOT, path.removeprefix("/")), access=access, required=required, origin=Origin(reason)) for path in paths)
+
+
+SCRATCH = (
+    *_rules(Access.SCRATCH, "private, so that nothing in it is shared with the host", "/tmp", "/var/tmp"),
+    *_rules(Access.SCRATCH, "the host's sockets live there, and a read-only mount does not stop connect(2)", "/run", "/var/run"),
+    *_rules(Access.SCRATCH, "private shared memory of a bounded size", "/dev/shm"),
+)
+
+HOST_ROOT = (
+    *_rules(Access.READ, "the host's system, behind the masks below", "/", required=True),
+    *_rules(Access.HIDE, "other disks", "/media", "/mnt", "/srv", "/lost+found"),
+    *_rules(Access.HIDE, "other users", "/home", "/root"),
+    PathRule(path=HostPath(Anchor.HOMES), access=Access.HIDE, origin=Origin("other users")),
+    PathRule(path=HostPath(Anchor.AROUND), access=Access.HIDE, origin=Origin("the project's neighbours")),
+    *_rules(Access.HIDE, "logs, mail, databases and other programs' data; real root may read them all", "/var"),
+    *_rules(Access.HIDE, "kernel images and boot secrets", "/boot"),
+    *_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/firmware", "/sys/fs/bpf", "/sys/fs/pstore"),
+    *_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"),
+    *_rules(Access.HIDE, "whoever answers there builds outside the fence", "/nix/var/nix/daemon-socket"),
+    *_rules(Access.HIDE, "passwords; readable to real root", "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd"),
+    *_rules(Access.HIDE, "who may become whom", "/etc/sudoers", "/etc/sudoers.d", "/etc/doas.conf"),
+    *_rules(Access.HIDE, "the host's private keys", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt", "/etc/krb5.keytab"),
+    *_rules(Access.HIDE, "the host's private keys", *(f"/etc/ssh/ssh_host_{kind}_key" for kind in ("dsa", "ecdsa", "ed25519", "rsa"))),
+    *_rules(Access.HIDE, "passwords of networks", "/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/openvpn", "/etc/ppp"),
+    *_rules(Access.HIDE, "credentials of clusters and registries", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/containers/auth.json"),
+    *_rules(Access.HIDE, "names this host", "/etc/machine-id"),
+    *_rules(Access.READ, "what the package manager knows is installed", "/var/lib/dpkg", "/var/lib/rpm"),
+    *_rules(Access.READ, "links in /etc lead there", "/var/lib/alternatives", "/var/lib/ca-certificates"),
+    *_rules(Access.READ, "indexes of fonts and TeX", "/var/cache/fontconfig", "/var/lib/texmf"),
+    *_rules(Access.READ, "the programs of NixOS", "/run/current-system", "/run/opengl-driver"),
+)
+
+RESOLVERS = (
+    *_rules(
+        Access.READ,
+        "/etc/resolv.conf may lead there; the file alone, not the resolver's socket",
+        "/run/systemd/resolve/stub-resolv.conf",
+        "/run/systemd/resolve/resolv.conf",
+        "/run/NetworkManager/resolv.conf",
+        "/run/NetworkManager/no-stub-resolv.conf",
+        "/run/resolvconf/resolv.conf",
+        "/run/connman/resolv.conf",
+        "/mnt/wsl/resolv.conf",
+    ),
+)
+
+MINIMAL_ROOT = (
+    *_rules(Access.HIDE, "nothing of the host is there but what follows", "/", required=True),
+    *_rules(Access.READ, "programs and libraries", "/usr", required=True),
+    *_rules(Access.READ, "programs and libraries", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
+    *_rules(Access.READ, "links to the programs of Nix profiles", "/nix/var/nix/profiles", "/etc/profiles/per-user", "/etc/static", "/run/current-system"),
+    *_rules(Access.READ, "names of users, groups and services", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/services", "/etc/protocols"),
+    *_rules(Access.READ, "names of hosts", "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/gai.conf"),
+    *_rules(Access.READ, "certificates of authorities", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
+    *_rules(Access.READ, "certificates of authorities", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/crypto-policies"),
+    *_rules(Access.READ, "where libraries are", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
+    *_rules(Access.READ, "which of several programs is meant", "/etc/alternatives"),
+    *_rules(Access.READ, "time zone", "/etc/localtime", "/etc/timezone"),
+    *_rules(Access.READ, "which system this is", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version"),
+    *_rules(Access.READ, "settings of shells and terminals", "/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/bashrc"),
+    *_rules(Access.READ, "settings of shells and terminals", "/etc/inputrc", "/etc/terminfo", "/etc/zsh", "/etc/fish"),
+    *_rules(Access.READ, "settings of programs", "/etc/gitconfig", "/etc/mime.types", "/etc/fonts", "/etc/perl", "/etc/python3", "/etc/java-17-openjdk"),
+    *_rules(Access.READ, "settings of programs", "/etc/java-21-openjdk", "/etc/maven", "/etc/magic", "/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d"),
+    *_rules(Access.READ, "how many processors there are", "/sys/devices/system/cpu", "/sys/devices/system/node"),
+)
+
+_PASSED = (
+    ("terminal", "TERM COLORTERM NO_COLOR FORCE_COLOR"),
+    ("language and time", "LANG LANGUAGE TZ LOCALE_ARCHIVE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME"),
+    ("who you are", "USER LOGNAME"),
+    ("tools behave differently in CI", "CI"),
+    ("paths of certificates of authorities, no secrets", "SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE CURL_CA_BUNDLE GIT_SSL_CAINFO"),
+    ("paths of certificates of authorities, no secrets", "REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS PIP_CERT"),
+    ("compilers and search paths of a Nix shell", "IN_NIX_SHELL CC CXX LD AR AS NM RANLIB STRIP OBJCOPY OBJDUMP READELF SIZE STRINGS CONFIG_SHELL"),
+    ("compilers and search paths of a Nix shell", "NIX_CC NIX_CFLAGS_COMPILE NIX_LDFLAGS NIX_BINTOOLS NIX_HARDENING_ENABLE NIX_STORE"),
+    ("compilers and search paths of a Nix shell", "NIX_CFLAGS_COMPILE_FOR_BUILD NIX_LDFLAGS_FOR_BUILD NIX_ENFORCE_NO_NATIVE"),
+    ("compilers and search paths of a Nix shell", "PKG_CONFIG PKG_CONFIG_PATH CMAKE_INCLUDE_PATH CMAKE_LIBRARY_PATH NIXPKGS_CMAKE_PREFIX_PATH"),
+    ("compilers and search paths of a Nix shell", "ACLOCAL_PATH XDG_DATA_DIRS GI_TYPELIB_PATH HOST_PATH SOURCE_DATE_EPOCH"),
+)
+
+PASSED = tuple(EnvRule(name=name, value=None, origin=Origin(reason)) for reason, names in _PASSED for name in names.split())
+
+FIXED = tuple(EnvRule(name=name, value="/tmp", origin=Origin("the host's temporary directory is not there")) for name in ("TMPDIR", "TMP", "TEMP", "TEMPDIR"))
+
+MADE_BY_THE_FENCE = ("HOME", "PATH", "PWD", "SHELL", "SANDBOX_ACTIVE", "WAVEGEN_SHELL", "TMPDIR", "TMP", "TEMP", "TEMPDIR")
+"""Variables that a manifest need not, and cannot, pass through."""
+
+DANGEROUS = {
+    **dict.fromkeys(("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"), "loads code into every program"),
+    **dict.fromkeys(("BASH_ENV", "ENV", "PROMPT_COMMAND", "SHELLOPTS", "BASHOPTS", "PS4"), "runs code in every shell"),
+    **dict.fromkeys(
+        ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PERL5OPT", "PERL5LIB", "RUBYOPT", "NODE_OPTIONS"), "runs code in every program of its language"
+    ),
+    **dict.fromkeys(("GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_COUNT", "GIT_EXEC_PATH"), "makes git run commands"),
+    **dict.fromkeys(("SSH_AUTH_SOCK", "GPG_AGENT_INFO"), "leads to an agent that signs for you"),
+    **dict.fromkeys(("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST", "NIX_REMOTE"), "leads to a service outside the fence"),
+    **dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY"), "leads to your screen and keyboard"),
+}
+"""Variables that are rarely meant; an entry that lists one gets a warning."""
+
+SCRATCH_SIZE = 2 * 1024**3
+"""Bytes of each scratch directory: the kernel's own default is half the memory, for each of them."""
+
+ADAPTER_HOSTS = {
+    "claude": ("api.anthropic.com",),
+    "codex": ("api.openai.com",),
+    "gemini": ("generativelanguage.googleapis.com",),
+}
+"""The API hosts of agents, by their command."""

@@ -1,0 +1,58 @@
+"""Starting a command inside a shell, from the manifest as it is now."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+from wavegen.backends.bwrap import wrapper
+from wavegen.decode import suggestion
+from wavegen.errors import FenceError, UsageError
+from wavegen.manifest import BackendName
+from wavegen.policy import Plan, Policy
+from wavegen.project import Project
+
+
+def shell_of(plan: Plan, name: str | None) -> Policy:
+    """The shell to run in: the named one, else `default`, or `yolo` where the manifest takes the fence from `run`.
+
+    Raises UsageError for an unknown name and FenceError for a back end that this version cannot start.
+    """
+    if name is not None:
+        shell = plan.shell(name)
+        if shell is None:
+            known = tuple(shell.name for shell in plan.shells)
+            raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
+        return shell
+    if plan.enabled and plan.backend is not BackendName.BUBBLEWRAP:
+        raise FenceError(f"backend: {plan.backend.value} cannot be started by this version", "write backend: bubblewrap, or name a shell with --shell")
+    fallback = plan.shell("default" if plan.enabled else "yolo")
+    if fallback is None:
+        raise UsageError("the plan has no default shell", "name one with --shell")
+    return fallback
+
+
+def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
+    """Replace this process by the shell's wrapper, rendered from the plan at hand. Raises FenceError."""
+    text = wrapper(project.plan, shell).encode()
+    handle = os.memfd_create("wavegen", 0)
+    with os.fdopen(os.dup(handle), "wb") as stream:
+        stream.write(text)
+    os.set_inheritable(handle, True)  # noqa: FBT003
+    bash = _bash(project.root)
+    arguments = [bash, "-p", f"/proc/self/fd/{handle}", "--project", project.root, "--", *command]
+    try:
+        os.execv(bash, arguments)
+    except OSError as failed:
+        raise FenceError(f"{bash} cannot be started: {failed.strerror}", "check the command's length and bash itself") from None
+
+
+def _bash(root: str) -> str:
+    """bash from the PATH, but not from a directory that the project could have filled."""
+    for directory in os.environ.get("PATH", "").split(":"):
+        path = os.path.join(directory, "bash")
+        real = os.path.realpath(path)
+        inside = any(p == root or p.startswith(root + "/") for p in (path, real))
+        if os.path.isabs(directory) and os.access(path, os.X_OK) and not inside:
+            return path
+    raise FenceError("bash is not on the PATH", "install bash")

@@ -1,0 +1,412 @@
+"""Manifest → Plan: defaults, inheritance, checks across fields, order. Pure: the same manifest is always the same plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from wavegen import defaults, personas
+from wavegen.decode import Decoder, Marks, Source, Text, suggestion
+from wavegen.domains import BadDomainError, domain_rule, too_broad
+from wavegen.errors import Location, ManifestError, Problem, Severity
+from wavegen.manifest import BackendName, Home, Manifest, NetworkMode, PathAccess, PathEntry, Sandbox, Shell
+from wavegen.manifest import Limits as LimitsKeys
+from wavegen.paths import BadPathError, granted_path, holds_socket, host_path, is_device
+from wavegen.policy import Access, Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, PathRule, PersonaPolicy, Plan, Policy
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_'+-]*(\.[A-Za-z0-9_][A-Za-z0-9_'+-]*)*")
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_PORT_MAX = 65535
+_BUILT_IN: Mapping[str, Shell] = {
+    "default": Shell(network=NetworkMode.HOST),
+    "restricted": Shell(network=NetworkMode.FILTERED),
+    "yolo": Shell(sandbox=False),
+}
+
+
+def plan(manifest: Source, overlay: Source | None, overlay_name: str) -> Plan:
+    """The plan of a manifest and what is laid over it. Raises ManifestError with every problem found."""
+    decoder = Decoder()
+    base = decoder.parse(manifest)
+    top = decoder.parse(overlay) if overlay else None
+    decoded = decoder.decode(Manifest, decoder.overlay(base, top) if top else base) if base else None
+    if decoded is None:
+        decoder.check()
+    work = _Planner(decoded or Manifest(), list(decoder.problems), manifest.name)
+    result = work.plan(overlay_name, overlaid=overlay is not None)
+    if any(p.severity is Severity.ERROR for p in work.problems):
+        raise ManifestError(tuple(work.problems), decoder.sources)
+    return replace(result, notes=tuple(sorted(work.problems, key=Problem.order)))
+
+
+@dataclass(slots=True)
+class _Planner:
+    manifest: Manifest
+    problems: list[Problem]
+    file: str
+    sandbox: Sandbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sandbox = self.manifest.runtime.sandbox or Sandbox()
+
+    # --- messages
+
+    def error(self, at: Location, what: str, hint: str) -> None:
+        self.problems.append(Problem(at=at, severity=Severity.ERROR, what=what, hint=hint))
+
+    def warn(self, at: Location, what: str, hint: str) -> None:
+        self.problems.append(Problem(at=at, severity=Severity.WARNING, what=what, hint=hint))
+
+    # --- the whole
+
+    def plan(self, overlay_name: str, *, overlaid: bool) -> Plan:
+        manifest, sandbox = self.manifest, self.sandbox
+        name = (manifest.metadata.name or "").strip()
+        if not name:
+            self.error(
+                manifest.metadata.at.here if manifest.metadata.at.here.file else Location(self.file), "metadata.name is missing", "give the project a name"
+            )
+        names = dict.fromkeys((*_BUILT_IN, *sandbox.shells))
+        shells = tuple(self._shell(shell, overlay_name) for shell in names)
+        backend = sandbox.backend or BackendName.BUBBLEWRAP
+        off = "enabled: false" if not sandbox.enabled else "backend: none" if backend is BackendName.NONE else ""
+        return Plan(
+            name=name,
+            description=manifest.metadata.description or "",
+            manifest=self.file,
+            overlay=overlay_name,
+            overlaid=overlaid,
+            enabled=not off,
+            enabled_origin=_origin(sandbox.at, "enabled" if not sandbox.enabled else "backend", off or "fenced"),
+            backend=backend,
+            backend_origin=_origin(sandbox.at, "backend", "bubblewrap"),
+            shells=shells,
+            personas=self._personas(shells),
+            personas_origin=_origin(manifest.at, "personas", "none"),
+            unfree=tuple(sorted({str(u) for u in sandbox.unfree})),
+            package=self._package_file(),
+            notes=(),
+        )
+
+    def _package_file(self) -> HostPath | None:
+        text = self.sandbox.package
+        if text is None:
+            return None
+        try:
+            path = host_path(text)
+        except BadPathError as bad:
+            self.error(text.at, f"package: {bad.what}", bad.hint)
+            return None
+        if path.anchor is not Anchor.PROJECT or not path.tail.endswith(".nix"):
+            self.error(text.at, f"package: '{text}' is not a .nix file of this project", "write it as nix/package.nix")
+        return path
+
+    # --- one shell
+
+    def _shell(self, name: str, overlay_name: str) -> Policy:
+        sandbox = self.sandbox
+        built_in = _BUILT_IN.get(name)
+        written = sandbox.shells.get(name)
+        shell = written or built_in or Shell()
+        at = next((key.at for key in sandbox.shells if key == name and isinstance(key, Text)), None)
+        if not _NAME.fullmatch(name) and at:
+            self.error(at, f"'{name}' cannot name a shell", "letters, digits, - and _, at most 64")
+        if name.startswith("persona-") and at:
+            self.error(at, f"'{name}': names that begin with persona- belong to personas", "choose another name")
+        fenced = shell.sandbox
+        if name == "yolo":
+            # The one name whose meaning everybody knows must keep it, in both directions.
+            if written is not None and "sandbox" in written.at and written.sandbox:
+                self.error(written.at.of("sandbox"), "yolo is the shell without a fence", "give the fenced shell another name")
+            fenced = False
+        elif name in _BUILT_IN and not fenced:
+            self.error(shell.at.of("sandbox"), f"{name} is always fenced", "use yolo, or a shell of your own")
+            fenced = True
+        network = self._network(shell, built_in)
+        minimal = network.mode is not NetworkMode.HOST
+        paths = self._paths(shell, overlay_name, minimal=minimal, network=network) if fenced else ()
+        return Policy(
+            name=name,
+            origin=Origin("", at) if at else Origin("every manifest has it"),
+            fenced=fenced,
+            nested=shell.nested,
+            minimal_root=minimal,
+            private_home=sandbox.home is Home.PRIVATE,
+            network=network,
+            paths=paths,
+            environment=self._environment(name, shell) if fenced else (),
+            limits=self._limits(),
+            seccomp=sandbox.seccomp,
+            seccomp_origin=_origin(sandbox.at, "seccomp", "the usual filter"),
+            packages=self._packages((*sandbox.packages, *shell.packages)),
+            fallback=sandbox.fallback,
+        )
+
+    # --- network
+
+    def _network(self, shell: Shell, built_in: Shell | None) -> Network:
+        mode = shell.network or (built_in.network if built_in else None) or NetworkMode.FILTERED
+        written = shell.network is not None and "network" in shell.at
+        origin = (
+            Origin("", shell.at.of("network"))
+            if written
+            else Origin("filtered unless the manifest says otherwise" if not built_in else f"{mode.value} is what this shell is for")
+        )
+        if not shell.sandbox or (built_in is not None and not built_in.sandbox):
+            mode = NetworkMode.HOST
+        if shell.domains is not None and mode is not NetworkMode.FILTERED:
+            self.error(shell.at.of("domains"), f"domains have no effect with network: {mode.value}", "set network: filtered, or remove them")
+        for port in shell.loopback:
+            if not 0 < port <= _PORT_MAX:
+                self.error(shell.at.of("loopback"), f"{port} is not a port", "write numbers from 1 to 65535")
+        if shell.loopback and mode not in (NetworkMode.OPEN, NetworkMode.FILTERED):
+            self.warn(shell.at.of("loopback"), f"loopback has no effect with network: {mode.value}", "it is for open and filtered")
+        domains: tuple[DomainRule, ...] = ()
+        if mode is NetworkMode.FILTERED:
+            domains = self._domains(shell.domains) if shell.domains is not None else self._default_domains()
+            if not domains:
+                mode = NetworkMode.NONE
+        return Network(mode=mode, origin=origin, domains=domains, loopback=tuple(sorted(set(shell.loopback))))
+
+    def _default_domains(self) -> tuple[DomainRule, ...]:
+        listed = self.sandbox.default_allowed_domains
+        if listed is not None:
+            return self._domains(listed)
+        hosts: dict[str, Origin] = {}
+        for name, adapter in self.manifest.adapters.items():
+            for host in defaults.ADAPTER_HOSTS.get(adapter.binary or name, ()):
+                hosts.setdefault(host, Origin(f"API host of adapter {name}", adapter.at.here))
+        return tuple(DomainRule(host=host, wildcard=False, port="", origin=origin) for host, origin in sorted(hosts.items()))
+
+    def _domains(self, entries: Iterable[Text]) -> tuple[DomainRule, ...]:
+        rules: dict[str, DomainRule] = {}
+        for entry in entries:
+            try:
+                rule = domain_rule(entry)
+            except BadDomainError as bad:
+                self._once(Problem(at=entry.at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
+                continue
+            if too_broad(rule):
+                self._once(Problem(at=entry.at, severity=Severity.WARNING, what=f"'{entry}' allows a whole top-level domain", hint="list the names"))
+            if rule.host == "localhost" or rule.host.startswith("127."):
+                self._once(
+                    Problem(
+                        at=entry.at,
+                        severity=Severity.WARNING,
+                        what=f"'{entry}' is the inside of the fence itself",
+                        hint="a port of the host's loopback is let in by `loopback: [PORT]`",
+                    )
+                )
+            rules.setdefault(str(rule), rule)
+        return tuple(rules[name] for name in sorted(rules))
+
+    def _once(self, problem: Problem) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    # --- paths
+
+    def _paths(self, shell: Shell, overlay_name: str, *, minimal: bool, network: Network) -> tuple[PathRule, ...]:
+        state = HostPath(Anchor.STATE, "home")
+        home_origin = _origin(self.sandbox.at, "home", "kept for this project and shell; the real home is never there")
+        home = (
+            PathRule(path=HostPath(Anchor.HOME), access=Access.WRITE, required=True, source=state, origin=home_origin)
+            if self.sandbox.home is Home.PRIVATE
+            else PathRule(path=HostPath(Anchor.HOME), access=Access.SCRATCH, origin=home_origin)
+        )
+        ground = defaults.MINIMAL_ROOT if minimal else defaults.HOST_ROOT
+        resolvers = defaults.RESOLVERS if network.mode is NetworkMode.HOST else ()
+        project = PathRule(path=HostPath(Anchor.PROJECT), access=Access.WRITE, required=True, origin=Origin("what the shell is for"))
+        rules = self._merge((*ground, *resolvers, *defaults.SCRATCH, home, project), self._granted(shell))
+        denied = self._denied((*self.sandbox.deny_read_paths, *shell.deny_read_paths))
+        self._contradictions(self._granted(shell, quiet=True), denied)
+        return (*rules, *denied, *self._own_files(overlay_name))
+
+    def _merge(self, base: tuple[PathRule, ...], added: tuple[PathRule, ...]) -> tuple[PathRule, ...]:
+        rules = {(rule.path.anchor, rule.path.tail): rule for rule in base}
+        for rule in added:
+            place = (rule.path.anchor, rule.path.tail)
+            rules.pop(place, None)  # so that it stands where the manifest's other rules stand
+            rules[place] = rule
+        return tuple(rules.values())
+
+    def _own_files(self, overlay_name: str) -> tuple[PathRule, ...]:
+        names = (self.file, overlay_name, "flake.nix", "flake.lock", ".wavegen")
+        reason = Origin("an agent must not loosen its own fence")
+        return tuple(PathRule(path=HostPath(Anchor.PROJECT, name), access=Access.READ, pinned=True, origin=reason) for name in names)
+
+    def _granted(self, shell: Shell, *, quiet: bool = False) -> tuple[PathRule, ...]:
+        before = list(self.problems)
+        rules = tuple(rule for entry in (*self.sandbox.paths, *shell.paths) if (rule := self._grant(entry)))
+        if quiet:
+            self.problems[:] = before
+        return rules
+
+    def _grant(self, entry: PathEntry) -> PathRule | None:
+        try:
+            path = granted_path(entry.path)
+        except BadPathError as bad:
+            self._once(Problem(at=entry.path.at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
+            return None
+        known = holds_socket(path)
+        if known and not entry.socket:
+            problem = Problem(
+                at=entry.path.at,
+                severity=Severity.ERROR,
+                what=f"'{entry.path}' shows the socket {known}: whoever answers there acts outside the fence",
+                hint="remove it, or write socket: true if that is meant",
+            )
+            self._once(problem)
+            return None
+        if any(path.anchor is Anchor.PROJECT and path.tail.split("/")[0] == own for own in (self.file, "flake.nix", "flake.lock", ".wavegen") if path.tail):
+            self._once(
+                Problem(at=entry.path.at, severity=Severity.ERROR, what=f"'{entry.path}' is part of the fence and stays read-only", hint="remove the entry")
+            )
+            return None
+        access = Access.WRITE if entry.access is PathAccess.WRITE else Access.READ
+        if is_device(path):
+            self._once(
+                Problem(
+                    at=entry.path.at, severity=Severity.WARNING, what=f"'{entry.path}' opens a driver of the kernel", hint="grant only devices that are needed"
+                )
+            )
+        return PathRule(path=path, access=access, required=not entry.optional, socket=entry.socket, origin=Origin("", entry.path.at))
+
+    def _denied(self, entries: Iterable[Text]) -> tuple[PathRule, ...]:
+        rules: dict[HostPath, PathRule] = {}
+        for entry in entries:
+            try:
+                path = host_path(entry)
+            except BadPathError as bad:
+                self._once(Problem(at=entry.at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
+                continue
+            if not path.tail:
+                self._once(Problem(at=entry.at, severity=Severity.ERROR, what=f"'{entry}' would hide everything", hint="name what must not be read"))
+                continue
+            rules.setdefault(path, PathRule(path=path, access=Access.HIDE, origin=Origin("", entry.at)))
+        return tuple(rules.values())
+
+    def _contradictions(self, granted: tuple[PathRule, ...], denied: tuple[PathRule, ...]) -> None:
+        for hide in denied:
+            for show in granted:
+                if hide.path.holds(show.path) and show.origin.at:
+                    what = f"'{show.path}' is granted here and hidden by deny_read_paths ({hide.origin})"
+                    self._once(Problem(at=show.origin.at, severity=Severity.ERROR, what=what, hint="remove one of the two"))
+
+    # --- environment, limits, packages
+
+    def _environment(self, name: str, shell: Shell) -> tuple[EnvRule, ...]:
+        rules = {rule.name: rule for rule in defaults.PASSED}
+        for entry in (*self.sandbox.env_passthrough, *shell.env_passthrough):
+            if not _VARIABLE.fullmatch(entry):
+                self._once(
+                    Problem(
+                        at=entry.at,
+                        severity=Severity.ERROR,
+                        what=f"'{entry}' cannot name a variable",
+                        hint="letters, digits and _; the name alone, without a value",
+                    )
+                )
+            elif entry in defaults.MADE_BY_THE_FENCE:
+                self._once(Problem(at=entry.at, severity=Severity.NOTE, what=f"{entry} is set by the fence; the entry has no effect", hint="remove it"))
+            else:
+                if entry in defaults.DANGEROUS:
+                    self._once(
+                        Problem(at=entry.at, severity=Severity.WARNING, what=f"{entry} {defaults.DANGEROUS[entry]}", hint="remove it unless that is meant")
+                    )
+                rules.pop(entry, None)
+                rules[entry] = EnvRule(name=str(entry), value=None, origin=Origin("", entry.at))
+        own = (
+            EnvRule(name="SANDBOX_ACTIVE", value="1", origin=Origin("for prompts and scripts; proves nothing")),
+            EnvRule(name="WAVEGEN_SHELL", value=name, origin=Origin("for prompts and scripts; proves nothing")),
+        )
+        return (*rules.values(), *defaults.FIXED, *own)
+
+    def _limits(self) -> Limits:
+        keys = self.sandbox.limits or LimitsKeys()
+        for name, value in (("pids", keys.pids), ("cpus", keys.cpus)):
+            if value is not None and value <= 0:
+                self._once(Problem(at=keys.at.of(name), severity=Severity.ERROR, what=f"limits.{name} must be more than 0", hint="remove it for no limit"))
+        return Limits(
+            pids=keys.pids,
+            memory=self._size("memory", keys.memory),
+            cpus=keys.cpus,
+            scratch=self._size("tmp", keys.tmp) or defaults.SCRATCH_SIZE,
+            origin=_origin(self.sandbox.at, "limits", "no limits are asked for"),
+        )
+
+    def _size(self, name: str, text: Text | None) -> int | None:
+        if text is None:
+            return None
+        match = _SIZE.fullmatch(text)
+        size = int(match[1]) * _UNITS[match[2].lower()] if match else 0
+        # bwrap takes the size of a tmpfs as a signed 64-bit number.
+        if not 0 < size < 2**62:
+            self._once(Problem(at=text.at, severity=Severity.ERROR, what=f"limits.{name}: '{text}' is not a size", hint="write 512m or 4g"))
+            return None
+        return size
+
+    def _packages(self, entries: Iterable[Text]) -> tuple[Package, ...]:
+        packages: dict[str, Package] = {}
+        for entry in entries:
+            if not _ATTRIBUTE.fullmatch(entry):
+                self._once(
+                    Problem(
+                        at=entry.at,
+                        severity=Severity.ERROR,
+                        what=f"'{entry}' is not a nixpkgs attribute path",
+                        hint="write it as go or python3Packages.requests",
+                    )
+                )
+                continue
+            packages.setdefault(str(entry), Package(attribute=tuple(entry.split(".")), origin=Origin("", entry.at)))
+        return tuple(packages.values())
+
+    # --- personas
+
+    def _personas(self, shells: tuple[Policy, ...]) -> tuple[PersonaPolicy, ...]:
+        by_name = {shell.name: shell for shell in shells}
+        result = []
+        for name, persona in self.manifest.personas.items():
+            wanted = persona.sandbox.shell if persona.sandbox else None
+            if wanted is not None and wanted not in by_name:
+                self.error(
+                    wanted.at,
+                    f"personas.{name}.sandbox.shell: there is no shell '{wanted}'",
+                    suggestion(wanted, tuple(by_name)) or f"shells: {', '.join(by_name)}",
+                )
+                continue
+            shell = by_name[str(wanted or "restricted")]
+            adapter_name, adapter = personas.adapter_of(persona, self.manifest.adapters)
+            if persona.adapter and adapter is None:
+                hint = suggestion(persona.adapter, tuple(self.manifest.adapters)) or f"adapters: {', '.join(self.manifest.adapters) or 'none'}"
+                self.error(persona.adapter.at, f"personas.{name}.adapter: there is no adapter '{persona.adapter}'", hint)
+            allowed, denied = personas.tools(persona, adapter)
+            sandbox = persona.sandbox
+            listed = sandbox.allowed_domains if sandbox else None
+            network = shell.network
+            if sandbox and listed is not None:
+                network = personas.narrowed(shell.network, self._domains(listed), Origin("", sandbox.at.of("allowed_domains")))
+            result.append(
+                PersonaPolicy(
+                    name=str(name),
+                    shell=shell.name,
+                    adapter=adapter_name,
+                    origin=Origin("", persona.at.here),
+                    network=network,
+                    project_writable=personas.may_write(allowed, denied),
+                    deny_read=self._denied(sandbox.deny_read_paths if sandbox else ()),
+                    allowed_tools=allowed,
+                    denied_tools=denied,
+                )
+            )
+        return tuple(result)
+
+
+def _origin(marks: Marks, name: str, reason: str) -> Origin:
+    """The line of a key, or the reason for its default where it is not written."""
+    return Origin("", marks.of(name)) if name in marks else Origin(reason)

@@ -1,0 +1,226 @@
+"""What a fence must hold, in words that belong to no back end. Values only: the planner decides, back ends render."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from wavegen.errors import Location, Problem, Severity
+from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Why a rule exists: the manifest line that asked for it, or (at is None) the reason for the default."""
+
+    reason: str
+    at: Location | None = None
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return f"default: {self.reason}"
+        return f"{self.at.file}:{self.at.line}" + (f": {self.reason}" if self.reason else "")
+
+
+class Anchor(Enum):
+    """What a path hangs from. All but ROOT are known only when a shell starts."""
+
+    ROOT = "/"
+    HOME = "~"
+    PROJECT = "."
+    STATE = "$STATE"
+    """What wavegen keeps on the host for this project and shell."""
+    HOMES = "$HOMES"
+    """The directory that holds HOME, where that is not the root."""
+    AROUND = "$AROUND"
+    """The highest directory above the project that holds no part of the system."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPath:
+    """An anchor and a normalised tail without `..`, `.` or empty parts; the tail may be empty."""
+
+    anchor: Anchor
+    tail: str = ""
+
+    def __str__(self) -> str:
+        if self.anchor is Anchor.ROOT:
+            return f"/{self.tail}"
+        return f"{self.anchor.value}/{self.tail}" if self.tail else self.anchor.value
+
+    def parts(self) -> tuple[str, ...]:
+        """The components of the tail."""
+        return tuple(self.tail.split("/")) if self.tail else ()
+
+    def holds(self, other: HostPath) -> bool:
+        """Whether `other` is this path or lies below it, as far as the anchors tell."""
+        return self.anchor is other.anchor and other.parts()[: len(self.parts())] == self.parts()
+
+
+class Access(Enum):
+    """What is inside at a path."""
+
+    HIDE = "hide"
+    """Nothing: an empty read-only directory, or a file that cannot be read."""
+    READ = "read"
+    WRITE = "write"
+    SCRATCH = "scratch"
+    """An empty writable directory that is gone with the shell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathRule:
+    """One rule about a path; of two rules the one for the deeper path holds."""
+
+    path: HostPath
+    access: Access
+    origin: Origin
+    required: bool = False
+    """Whether the shell must not start where the path is missing on the host."""
+    source: HostPath | None = None
+    """What is shown at `path`, where it is not what the host has there."""
+    socket: bool = False
+    pinned: bool = False
+    """A file of the fence itself: a symlink in its place is refused, as the link could be turned elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainRule:
+    """Names and ports that are let through: `host`, or with `wildcard` every name below it."""
+
+    host: str
+    wildcard: bool
+    port: str
+    """Digits; `*` for any; empty for 80 and 443."""
+    origin: Origin
+
+    def __str__(self) -> str:
+        return ("*." if self.wildcard else "") + self.host + (f":{self.port}" if self.port else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What a shell reaches."""
+
+    mode: NetworkMode
+    origin: Origin
+    domains: tuple[DomainRule, ...] = ()
+    loopback: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvRule:
+    """A variable that is there inside: with the host's value, or (value is not None) a fixed one."""
+
+    name: str
+    value: str | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Upper bounds: counts, bytes, processors. None is no bound."""
+
+    pids: int | None = None
+    memory: int | None = None
+    cpus: float | None = None
+    scratch: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A nixpkgs attribute path."""
+
+    attribute: tuple[str, ...]
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """All that holds in one shell."""
+
+    name: str
+    origin: Origin
+    fenced: bool
+    nested: bool
+    minimal_root: bool
+    private_home: bool
+    network: Network
+    paths: tuple[PathRule, ...]
+    environment: tuple[EnvRule, ...]
+    limits: Limits
+    seccomp: Seccomp
+    seccomp_origin: Origin
+    packages: tuple[Package, ...]
+    fallback: Fallback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonaPolicy:
+    """What a persona's fence holds differently from the shell that it runs in."""
+
+    name: str
+    shell: str
+    adapter: str
+    origin: Origin
+    network: Network
+    project_writable: bool
+    deny_read: tuple[PathRule, ...]
+    allowed_tools: tuple[str, ...]
+    denied_tools: tuple[str, ...]
+
+
+class Effect(Enum):
+    """How a back end departs from a rule."""
+
+    IGNORED = "ignored"
+    WEAKER = "weaker"
+    STRICTER = "stricter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Something that a back end does not hold as the policy says."""
+
+    backend: str
+    shell: str
+    effect: Effect
+    what: str
+    remedy: str
+    origin: Origin
+    fatal: bool = False
+    """An ignored HIDE or network rule: rendering it would be a lie."""
+
+    def problem(self) -> Problem:
+        """The gap as a message."""
+        severity = Severity.ERROR if self.fatal else Severity.GAP
+        where = f"{self.shell}: " if self.shell else ""
+        return Problem(at=self.origin.at, severity=severity, what=f"{where}{self.what} [{self.backend}: {self.effect.value}]", hint=self.remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that is rendered."""
+
+    name: str
+    description: str
+    manifest: str
+    """The manifest's file name inside the project."""
+    overlay: str
+    """The overlay's file name, also where there is none."""
+    overlaid: bool
+    enabled: bool
+    enabled_origin: Origin
+    backend: BackendName
+    backend_origin: Origin
+    shells: tuple[Policy, ...]
+    personas: tuple[PersonaPolicy, ...]
+    personas_origin: Origin
+    unfree: tuple[str, ...]
+    package: HostPath | None
+    notes: tuple[Problem, ...]
+
+    def shell(self, name: str) -> Policy | None:
+        """The policy of a shell, if there is one of that name."""
+        return next((shell for shell in self.shells if shell.name == name), None)

@@ -1,0 +1,68 @@
+"""Finding a project's manifest and reading it into a plan."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from wavegen.errors import Problem, Severity, UsageError
+from wavegen.output import digest, read_lock, read_source
+from wavegen.planner import plan
+from wavegen.policy import Plan
+
+MANIFEST = "wave.yaml"
+OVERLAY = "wave.sandbox.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project directory, its plan, and the digests of what the plan was made from."""
+
+    root: str
+    plan: Plan
+    inputs: dict[str, str]
+    sources: dict[str, str]
+
+
+def find(manifest: str | None) -> tuple[str, str]:
+    """The project directory (absolute, without symlinks) and the manifest's name in it.
+
+    The named file, else the nearest wave.yaml at or above the working directory. Raises UsageError.
+    """
+    if manifest is not None:
+        if not os.path.lexists(manifest):
+            raise UsageError(f"{manifest} does not exist", "run wavegen init to write one")
+        path = os.path.abspath(manifest)
+        return os.path.realpath(os.path.dirname(path)), os.path.basename(path)
+    here = os.path.realpath(os.getcwd())
+    while not os.path.lexists(os.path.join(here, MANIFEST)):
+        above = os.path.dirname(here)
+        if above == here:
+            raise UsageError(f"there is no {MANIFEST} here or above", "run wavegen init to write one, or name it with --manifest")
+        here = above
+    return here, MANIFEST
+
+
+def load(manifest: str | None, *, accept: bool = False) -> Project:
+    """The project of a manifest, planned. Raises ManifestError or UsageError.
+
+    An overlay that was not there at the last render is refused unless `accept`: mounts cannot keep a shell from
+    creating a file that does not exist, and an agent could loosen its own fence with one.
+    """
+    root, name = find(manifest)
+    source = read_source(root, name, name)
+    if source is None:
+        raise UsageError(f"{name} does not exist", "run wavegen init to write one")
+    overlay = read_source(root, OVERLAY, OVERLAY)
+    known = read_lock(root).inputs
+    if overlay and known and OVERLAY not in known and not accept:
+        raise UsageError(f"{OVERLAY} is new since the last render: a shell may have written it", "read it, then run wavegen render --accept-overlay")
+    sources = {s.name: s.data.decode("utf-8", "replace") for s in (source, overlay) if s}
+    planned = plan(source, overlay, OVERLAY)
+    inputs = {s.name: digest(s.data) for s in (source, overlay) if s}
+    return Project(root, planned, inputs, sources)
+
+
+def errors_of(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """Those that stop a command."""
+    return tuple(p for p in problems if p.severity is Severity.ERROR)

@@ -1,0 +1,72 @@
+"""One quoting function per target language. Nothing else in the package builds quoted text by hand."""
+
+from __future__ import annotations
+
+import json
+import re
+
+_SH_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_SH_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
+_CONTROL = {chr(code): f"\\{code:03o}" for code in (*range(1, 32), 127)}
+_NIX_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "$": "\\$"}
+
+
+def sh(text: str) -> str:
+    """One bash word that expands to exactly `text`, on one line.
+
+    Plain where nothing needs quoting, 'single quotes' where they suffice, $'…' for control characters.
+    Raises ValueError for NUL, which no argument vector can hold.
+    """
+    _refuse_nul(text)
+    if _SH_PLAIN.fullmatch(text):
+        return text
+    if all(c.isprintable() for c in text):
+        return "'" + text.replace("'", "'\"'\"'") + "'"
+    # Octal with three digits: unlike \xHH it cannot swallow the character that follows.
+    return "$'" + "".join(_SH_ESCAPES.get(c) or _CONTROL.get(c) or c for c in text) + "'"
+
+
+def nix(text: str) -> str:
+    """A double-quoted Nix string that evaluates to exactly `text`.
+
+    Every `$` is escaped, so no `${` can arise; control characters other than tab, LF and CR stand raw, as Nix
+    has no escape for them (its manual, "String literal"). Raises ValueError for NUL, which Nix strings cannot hold.
+    """
+    _refuse_nul(text)
+    return '"' + "".join(_NIX_ESCAPES.get(c, c) for c in text) + '"'
+
+
+def json_text(value: object) -> str:
+    """JSON with a final newline in which every innermost object or list stands on one line.
+
+    Rules are such objects, so a change of one rule is a change of one line. Keys keep the order they were
+    given in; non-ASCII text stays readable.
+    """
+    return _json(value, "") + "\n"
+
+
+def comment(text: str) -> str:
+    """Text for the rest of a `#` comment line: control characters and line separators spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _refuse_nul(text: str) -> None:
+    if "\0" in text:
+        message = "a NUL character cannot be quoted"
+        raise ValueError(message)
+
+
+def _json(value: object, indent: str) -> str:
+    inner = indent + "  "
+    match value:
+        case dict() if any(isinstance(v, (dict, list, tuple)) and v for v in value.values()):
+            rows = [f"{inner}{_atom(str(k))}: {_json(v, inner)}" for k, v in value.items()]
+            return "{\n" + ",\n".join(rows) + "\n" + indent + "}"
+        case list() | tuple() if any(isinstance(v, (dict, list, tuple)) for v in value):
+            return "[\n" + ",\n".join(inner + _json(v, inner) for v in value) + "\n" + indent + "]"
+        case _:
+            return _atom(value)
+
+
+def _atom(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

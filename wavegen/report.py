@@ -1,0 +1,38 @@
+"""The plan as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wavegen.errors import one_line
+from wavegen.policy import Plan, Policy
+
+
+def table(plan: Plan) -> Iterator[str]:
+    """Lines: one section per shell, one rule a line, each with where it comes from."""
+    yield f"{one_line(plan.name)}: {len(plan.shells)} shells, {len(plan.personas)} personas, backend {plan.backend.value}"
+    for shell in plan.shells:
+        yield ""
+        yield from _shell(shell)
+    if plan.personas:
+        yield ""
+        yield "personas"
+        width = max(len(persona.name) for persona in plan.personas)
+        for persona in plan.personas:
+            project = "project writable" if persona.project_writable else "project read-only"
+            yield one_line(f"  {persona.name:<{width}}  shell {persona.shell}, {project}, network {persona.network.mode.value}  # {persona.origin}")
+
+
+def _shell(shell: Policy) -> Iterator[str]:
+    yield one_line(f"shell {shell.name}" + ("" if shell.fenced else ": NOT SANDBOXED") + f"  # {shell.origin}")
+    if not shell.fenced:
+        return
+    rows: list[tuple[str, str, str]] = [("network", shell.network.mode.value, str(shell.network.origin))]
+    rows += [("  allow", str(d), str(d.origin)) for d in shell.network.domains]
+    rows += [("  loopback", str(port), str(shell.network.origin)) for port in shell.network.loopback]
+    rows += [(rule.access.value, str(rule.path) + (f" (shows {rule.source})" if rule.source else ""), str(rule.origin)) for rule in shell.paths]
+    rows += [("variable", rule.name if rule.value is None else f"{rule.name}={rule.value}", str(rule.origin)) for rule in shell.environment]
+    rows += [("package", ".".join(p.attribute), str(p.origin)) for p in shell.packages]
+    first, second = (min(48, max(len(row[i]) for row in rows)) for i in (0, 1))
+    for kind, what, origin in rows:
+        yield one_line(f"  {kind:<{first}}  {what:<{second}}  # {origin}")
