@@ -33,8 +33,8 @@ _CORE_TAG = "tag:yaml.org,2002:"
 _NULLS = ("", "~", "null", "Null", "NULL")
 # yaml.v3 takes the YAML 1.1 words for a field that is a bool, and only there.
 _BOOLS = {w: b for b, ws in ((True, "true yes on y"), (False, "false no off n")) for base in ws.split() for w in (base, base.capitalize(), base.upper())}
-_INT = re.compile(r"[-+]?(0x[0-9a-fA-F]+|0o[0-7]+|[0-9]+)")
-_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_INT = re.compile(r"[-+]?(0x[0-9a-fA-F]{1,15}|0o[0-7]{1,20}|[0-9]{1,18})")
+_FLOAT = re.compile(r"[-+]?([0-9]{1,18}(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,2})?")
 
 
 class Text(str):
@@ -175,7 +175,7 @@ class Decoder:
     def _text(self, source: Source) -> str | None:
         name, data = source.name, source.data
         if len(data) > SIZE_LIMIT:
-            self.error(Location(name), f"{len(data)} bytes, more than {SIZE_LIMIT}", "a manifest lists rules; keep data elsewhere")
+            self.error(Location(name), f"more than {SIZE_LIMIT} bytes", "a manifest lists rules; keep data elsewhere")
             return None
         try:
             text = data.decode("utf-8-sig")
@@ -224,7 +224,8 @@ class Decoder:
 
     def decode(self, cls: type[T], node: Map) -> T | None:
         """An instance of the dataclass `cls`, or None where an error was noted in it."""
-        return cast("T | None", self._mapping(cls, node, ""))
+        value = self._mapping(cls, node, "")
+        return None if value is _BAD else cast("T", value)
 
     def _value(self, hint: Any, node: Node, path: str) -> Any:
         origin = get_origin(hint)
@@ -420,6 +421,8 @@ class _Tree:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, at)
         self._tag(event, at)
+        if "\0" in getattr(event, "value", ""):  # written as an escape; neither an argument nor Nix can hold it
+            return self._stop(at, "the text holds a NUL character", "remove it")
         if event.anchor:
             self.anchors[event.anchor] = None
         node: Node

@@ -32,7 +32,7 @@ def domain_rule(entry: Text) -> DomainRule:
     if "://" in text or "/" in text or "@" in text:
         host = text.split("://")[-1].split("/")[0].split("@")[-1]
         raise BadDomainError(f"'{entry}' is an address of a page, not a host", f"write {host}" if host else "write the host's name")
-    if not text.isascii():
+    if not entry.isascii():  # not of the lower-cased text: the Kelvin sign's lower case is k
         raise BadDomainError(f"'{entry}' is not ASCII", "write the name in its xn-- form")
     host, port = _split(text, entry)
     wildcard = host.startswith("*.")
@@ -46,6 +46,8 @@ def domain_rule(entry: Text) -> DomainRule:
         host = _address(host, entry)
     elif len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):  # noqa: PLR2004  RFC 1035
         raise BadDomainError(f"'{entry}' is not a host name", "letters, digits and hyphens between dots")
+    if wildcard and (host.startswith("[") or host.replace(".", "").isdigit()):
+        raise BadDomainError(f"'{entry}': an address has no names below it", "write the address alone")
     return DomainRule(host=host, wildcard=wildcard, port=port, origin=Origin("", entry.at))
 
 

@@ -15,7 +15,7 @@ from enum import Enum
 
 from wavegen import VERSION
 from wavegen.backends import HEADER_MARK, File
-from wavegen.decode import Source
+from wavegen.decode import SIZE_LIMIT, Source
 from wavegen.errors import MachineError, UsageError
 from wavegen.quote import json_text
 
@@ -67,8 +67,11 @@ def read_source(root: str, name: str, shown: str) -> Source | None:
     """An input file below root; None where there is none. `shown` is its name in messages."""
     path = os.path.join(root, name)
     try:
+        # Opening a FIFO would wait for a writer, and a device may have no end.
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+            raise UsageError(f"{shown} is not a file", "name the manifest file itself")
         with open(path, "rb") as stream:
-            return Source(shown, stream.read())
+            return Source(shown, stream.read(SIZE_LIMIT + 1))
     except FileNotFoundError:
         return None
     except IsADirectoryError:
@@ -84,7 +87,7 @@ def read_lock(root: str) -> Lock:
             value = json.load(stream)
         inputs, outputs = value["inputs"], value["outputs"]
         return Lock({str(k): str(v) for k, v in inputs.items()}, {str(k): str(v) for k, v in outputs.items()})
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return Lock({}, {})
 
 
@@ -192,6 +195,7 @@ class Tree:
 
     def write(self) -> tuple[Finding, ...]:
         """Bring the disk to what is rendered; what was already right keeps its time stamp. Returns what was done."""
+        self._refuse_links(_WORK)
         try:
             os.makedirs(self._path(TREE), exist_ok=True)
             with self._alone():
@@ -237,6 +241,7 @@ class Tree:
 
     def _clean_up(self) -> None:
         """Remove what an interrupted render left."""
+        self._refuse_links(_WORK)  # behind a link it would be somebody else's files
         work = self._path(_WORK)
         try:
             names = os.listdir(work)

@@ -51,7 +51,7 @@ class Run:
 
 # Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
 # host: core_pattern takes a pipe, sysrq a reboot. Docker makes the same ones read-only.
-_PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr")
+_PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr", "/proc/pressure")
 
 
 def render(plan: Plan) -> Iterator[File]:
@@ -134,7 +134,7 @@ def _calls(rule: PathRule) -> bool:
 def _system_line(rule: PathRule, shell: Policy) -> RuleLine:
     path = f"/{rule.path.tail}"
     if rule.origin.at:
-        return RuleLine(_words(("named", _access(rule), _needed_by(rule), path)), rule.origin)
+        return RuleLine(_words(("named", _access(rule), _asked_by(rule), path)), rule.origin)
     match rule.access:
         case Access.HIDE if rule.path.tail:
             return RuleLine(_words(("hidden", path)), rule.origin)
@@ -160,15 +160,16 @@ def _place_line(rule: PathRule) -> RuleLine:
     if not rule.path.tail and rule.access in (Access.READ, Access.WRITE):
         kind = "home" if rule.path.anchor is Anchor.HOME else "project" if rule.access is Access.WRITE else "project-read"
         return RuleLine(f"rule {kind} - {path}" + (f" {_path(rule.source)}" if rule.source else ""), rule.origin)
-    return RuleLine(f"rule {'pin' if rule.pinned else _access(rule)} {sh(_needed_by(rule))} {path}", rule.origin)
+    return RuleLine(f"rule {'pin' if rule.pinned else _access(rule)} {sh(_asked_by(rule))} {path}", rule.origin)
 
 
 def _access(rule: PathRule) -> str:
-    return rule.access.value + ("+socket" if rule.socket else "")
+    optional = rule.access in (Access.READ, Access.WRITE) and not rule.required
+    return rule.access.value + ("+optional" if optional else "") + ("+socket" if rule.socket else "")
 
 
-def _needed_by(rule: PathRule) -> str:
-    return str(rule.origin) if rule.required and rule.origin.at else "-"
+def _asked_by(rule: PathRule) -> str:
+    return str(rule.origin) if rule.origin.at else "-"
 
 
 def _words(words: tuple[str, ...]) -> str:
@@ -217,7 +218,7 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
             yield gap(
                 Effect.WEAKER,
                 "network: host reaches the host's loopback services, its LAN and its abstract sockets",
-                "network: open reaches public names only",
+                "write network: open (public names only) or none",
                 shell.network.origin,
             )
         case NetworkMode.FILTERED | NetworkMode.OPEN:

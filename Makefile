@@ -1,0 +1,19 @@
+# make demo: what the fence lets through and what it stops.   make test: all tests.   make bench: how fast it is.
+.PHONY: demo test bench lint
+
+demo:
+	@scripts/setup demo
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" examples/quickstart/demo
+
+test: lint
+	@.venv/bin/python -m pytest
+
+lint:
+	@scripts/setup test
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --quiet --check .
+	@.venv/bin/mypy
+
+bench:
+	@scripts/setup demo
+	@.venv/bin/python bench/run.py

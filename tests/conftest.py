@@ -1,0 +1,116 @@
+"""What every test stands on: a private home, and `needs(TOOL)` for tests that start programs of the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+# What shows that a tool works. That it is on the PATH shows nothing: a container may forbid what it does.
+TOOLS = {
+    "bash": ("bash", "-c", "((BASH_VERSINFO[0] >= 5))"),
+    "bwrap": ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"),
+    "git": ("git", "--version"),
+    "nix": ("nix-instantiate", "--eval", "--expr", "1"),
+    "shellcheck": ("shellcheck", "--version"),
+    "user": ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"),
+}
+MAY_SKIP = "WAVEGEN_MAY_SKIP"
+
+_wanted: set[str] = set()
+_ran: set[str] = set()
+
+
+@cache
+def broken(tool: str) -> str:
+    """Why a tool does not work here; empty where it does."""
+    if tool == "user" and os.geteuid() != 0:
+        return ""  # already one
+    argv = TOOLS[tool]
+    if not shutil.which(argv[0]):
+        return f"{argv[0]} is not on the PATH"
+    with tempfile.TemporaryDirectory() as directory:
+        # Private places: a first nix would make its state below HOME or below /nix.
+        environment = {**os.environ, "HOME": directory, "NIX_STATE_DIR": directory, "NIX_REMOTE": "dummy://"}
+        try:
+            done = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired) as failed:
+            return f"{argv[0]}: {failed}"
+    return "" if done.returncode == 0 else f"{argv[0]} fails: {done.stderr.strip() or done.returncode}"
+
+
+def may_skip() -> set[str]:
+    """The tools that this CI run is excused from, by WAVEGEN_MAY_SKIP=a,b."""
+    return {tool.strip() for tool in os.environ.get(MAY_SKIP, "").split(",") if tool.strip()}
+
+
+def tools_of(item: pytest.Item) -> tuple[str, ...]:
+    """The tools that a test's `needs` markers name, sorted."""
+    return tuple(sorted({str(tool) for marker in item.iter_markers("needs") for tool in marker.args}))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if unknown := may_skip() - set(TOOLS):
+        raise pytest.UsageError(f"{MAY_SKIP} names unknown tools: {', '.join(sorted(unknown))} (known: {', '.join(TOOLS)})")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            if marker.kwargs or not marker.args or not set(marker.args) <= set(TOOLS):
+                raise pytest.UsageError(f"{item.nodeid}: needs{marker.args} must name some of: {', '.join(TOOLS)}")
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword and not config.option.markexpr:
+        _wanted.update(TOOLS)
+    _wanted.update(tool for item in items for tool in tools_of(item))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    gone = {tool: why for tool in tools_of(item) if (why := broken(tool))}
+    if not gone:
+        return
+    reason = "; ".join(gone.values())
+    if os.environ.get("CI") and not set(gone) <= may_skip():
+        pytest.fail(f"needs {', '.join(gone)}: {reason}", pytrace=False)
+    pytest.skip(f"needs {', '.join(gone)}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if report.when == "call" and not report.skipped:
+        _ran.update(tools_of(item))
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """In CI a tool whose tests were all skipped would prove nothing, and nobody would see it."""
+    idle = _wanted - _ran - may_skip()
+    if os.environ.get("CI") and idle and not session.config.option.collectonly:
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter:
+            reporter.write_line(f"\nno test ran that needs: {', '.join(sorted(idle))}", red=True)
+        if exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A HOME of the test's own, and no setting of the caller's git, XDG or wavegen. Not below tmp_path: that may be a project."""
+    for name in tuple(os.environ):
+        if name.startswith(("XDG_", "GIT_")) or name in ("SANDBOX_ACTIVE", "WAVEGEN_SHELL", "IN_NIX_SHELL", "BASH_ENV", "ENV", "CDPATH"):
+            monkeypatch.delenv(name)
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for kind, place in (("CONFIG", ".config"), ("CACHE", ".cache"), ("DATA", ".local/share"), ("STATE", ".local/state"), ("RUNTIME", ".run")):
+        name = f"XDG_{kind}_DIR" if kind == "RUNTIME" else f"XDG_{kind}_HOME"
+        (home / place).mkdir(parents=True, mode=0o700)
+        monkeypatch.setenv(name, str(home / place))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    return home

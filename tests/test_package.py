@@ -1,0 +1,65 @@
+"""The wheel renders what the checkout renders, and the README's examples are true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples/quickstart/wave.yaml"
+
+
+def _tree(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def _render(directory: Path, *python_path: str) -> dict[str, bytes]:
+    directory.mkdir()
+    (directory / "wave.yaml").write_bytes(EXAMPLE.read_bytes())
+    code = f"import sys; sys.path[:0] = {list(python_path)!r}; import wavegen.cli; print(wavegen.cli.__file__, file=sys.stderr); wavegen.cli.main()"
+    done = subprocess.run([sys.executable, "-P", "-c", code, "render"], cwd=directory, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if python_path:
+        assert python_path[0] in done.stderr.splitlines()[0]
+    return _tree(directory)
+
+
+def test_a_wheel_renders_the_same_bytes_as_the_checkout(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(ROOT)], check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    assert _render(tmp_path / "a", str(tmp_path / "installed")) == _render(tmp_path / "b")
+
+
+def _yaml_blocks() -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", _yaml_blocks())
+def test_the_manifests_of_the_readme_render(block: str, tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text("metadata: {name: readme}\n" + block, encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "wavegen", "render"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "error" not in done.stderr
+    assert "warning" not in done.stderr
+
+
+@pytest.mark.needs("bwrap")
+def test_the_demo_shows_what_is_let_through_and_what_is_stopped(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "wavegen").write_text(f'#!/bin/sh\nexec {sys.executable} -m wavegen "$@"\n')
+    (tools / "wavegen").chmod(0o755)
+    env = {"PATH": f"{tools}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run([str(ROOT / "examples/quickstart/demo")], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split()[-2:] for line in done.stdout.split("What this fence")[0].splitlines()[1:] if line.strip()]
+    assert rows == [["works", "works"]] * 4 + [["works", "stopped"]] * 6
+    assert "- default: network: host reaches" in done.stdout
+    assert {p.name for p in tmp_path.iterdir()} == {"bin"}
