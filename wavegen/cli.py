@@ -68,8 +68,8 @@ def cli() -> None:
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with one reason a line where the disk differs.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change as a unified diff. With --check, exit 1 on any.")
 @click.option("--git-add", is_flag=True, help="Run the `git add -N` that flakes need for new files, instead of printing it.")
-@click.option("--accept-overlay", is_flag=True, help="Take a wave.sandbox.yaml that was not there at the last render.")
-def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, accept_overlay: bool) -> None:
+@click.option("--accept-new", is_flag=True, help="Take a manifest or wave.sandbox.yaml that was not there at the last render.")
+def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, accept_new: bool) -> None:
     """Render the manifest into flake.nix and .wavegen/.
 
     Files that are already right are not touched. A flake.nix written by hand and an existing flake.lock are left
@@ -79,7 +79,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     from wavegen.backends.flake import ADOPT, FLAKE
     from wavegen.output import Reason, Tree
 
-    loaded = project.load(manifest, accept=accept_overlay)
+    loaded = project.load(manifest, accept=accept_new)
     gaps = backends.gaps(loaded.plan)
     _refuse(gaps, loaded.sources)
     tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
@@ -90,7 +90,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         sys.exit(1 if check and findings else 0)
     done = tree.write()
     if done:
-        _show(loaded.plan.notes, gaps, loaded.sources)
+        _show(loaded.plan.notes, gaps)
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     if FLAKE in tree.foreign:
@@ -123,8 +123,7 @@ def _git_add(root: str, paths: list[str], *, run: bool) -> None:
         raise MachineError(f"git add failed: {done.stderr.strip()}", f"run {' '.join(words)} yourself")
 
 
-def _show(notes: Any, gaps: Any, sources: dict[str, str]) -> None:
-    del sources
+def _show(notes: Any, gaps: Any) -> None:
     for problem in (*notes, *(gap.problem() for gap in gaps)):
         click.echo(problem.line(), err=True)
 
@@ -154,7 +153,7 @@ def plan(manifest: str | None, *, as_json: bool) -> None:
     else:
         for line in table(loaded.plan):
             click.echo(line)
-    _show(loaded.plan.notes, gaps, loaded.sources)
+    _show(loaded.plan.notes, gaps)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -172,13 +171,15 @@ def run(manifest: str | None, shell: str | None, command: tuple[str, ...]) -> No
       wavegen run --shell restricted -- claude
     """
     from wavegen import launch, project
-    from wavegen.errors import FenceError, MachineError
+    from wavegen.errors import FenceError, WavegenError
 
     try:
         loaded = project.load(manifest)
         launch.run(loaded, launch.shell_of(loaded.plan, shell), command)
-    except MachineError as failed:
-        click.echo(str(failed), err=True)
+    except WavegenError as failed:
+        # Any other status could be the command's own.
+        for line in failed.lines():
+            click.echo(line, err=True)
         sys.exit(FenceError.exit_code)
 
 

@@ -170,6 +170,8 @@ class _Planner:
             domains = self._domains(shell.domains) if shell.domains is not None else self._default_domains()
             if not domains:
                 mode = NetworkMode.NONE
+        elif mode is NetworkMode.HOST and self.sandbox.default_allowed_domains is not None:
+            domains = self._domains(self.sandbox.default_allowed_domains)
         return Network(mode=mode, origin=origin, domains=domains, loopback=tuple(sorted(set(shell.loopback))))
 
     def _default_domains(self) -> tuple[DomainRule, ...]:
@@ -402,6 +404,7 @@ class _Planner:
                     deny_read=self._denied(sandbox.deny_read_paths if sandbox else ()),
                     allowed_tools=allowed,
                     denied_tools=denied,
+                    hooks=len(persona.hooks.PreToolUse) + len(persona.hooks.PostToolUse) if persona.hooks else 0,
                 )
             )
         return tuple(result)

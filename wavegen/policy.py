@@ -30,9 +30,9 @@ class Anchor(Enum):
     PROJECT = "."
     STATE = "$STATE"
     """What wavegen keeps on the host for this project and shell."""
-    HOMES = "$HOMES"
+    HOMES = "~/.."
     """The directory that holds HOME, where that is not the root."""
-    AROUND = "$AROUND"
+    AROUND = "./.."
     """The highest directory above the project that holds no part of the system."""
 
 
@@ -105,6 +105,7 @@ class Network:
     mode: NetworkMode
     origin: Origin
     domains: tuple[DomainRule, ...] = ()
+    """What is let through; with mode HOST they are the manifest's default list, and bind nobody."""
     loopback: tuple[int, ...] = ()
 
 
@@ -169,6 +170,8 @@ class PersonaPolicy:
     deny_read: tuple[PathRule, ...]
     allowed_tools: tuple[str, ...]
     denied_tools: tuple[str, ...]
+    hooks: int
+    """How many commands its agent is to run around tool calls."""
 
 
 class Effect(Enum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from wavegen.errors import Problem, Severity, UsageError
-from wavegen.output import digest, read_lock, read_source
+from wavegen.errors import UsageError
+from wavegen.output import LOCK, digest, read_lock, read_source
 from wavegen.planner import plan
 from wavegen.policy import Plan
 
@@ -27,7 +27,8 @@ class Project:
 def find(manifest: str | None) -> tuple[str, str]:
     """The project directory (absolute, without symlinks) and the manifest's name in it.
 
-    The named file, else the nearest wave.yaml at or above the working directory. Raises UsageError.
+    The named file, else the nearest wave.yaml at or above the working directory; one that lies in a rendered project
+    must be named, as a shell of that project may have written it. Raises UsageError.
     """
     if manifest is not None:
         if not os.path.lexists(manifest):
@@ -40,14 +41,20 @@ def find(manifest: str | None) -> tuple[str, str]:
         if above == here:
             raise UsageError(f"there is no {MANIFEST} here or above", "run wavegen init to write one, or name it with --manifest")
         here = above
+    outer = os.path.dirname(here)
+    while outer != os.path.dirname(outer):
+        if os.path.lexists(os.path.join(outer, LOCK)):
+            found = os.path.join(here, MANIFEST)
+            raise UsageError(f"{found} lies in the fenced project {outer}: a shell may have written it", f"read it, then name it: --manifest {found}")
+        outer = os.path.dirname(outer)
     return here, MANIFEST
 
 
 def load(manifest: str | None, *, accept: bool = False) -> Project:
     """The project of a manifest, planned. Raises ManifestError or UsageError.
 
-    An overlay that was not there at the last render is refused unless `accept`: mounts cannot keep a shell from
-    creating a file that does not exist, and an agent could loosen its own fence with one.
+    A manifest or overlay that was not there at the last render is refused unless `accept`: mounts cannot keep a shell
+    from creating a file that does not exist, and an agent could loosen its own fence with one.
     """
     root, name = find(manifest)
     source = read_source(root, name, name)
@@ -55,14 +62,9 @@ def load(manifest: str | None, *, accept: bool = False) -> Project:
         raise UsageError(f"{name} does not exist", "run wavegen init to write one")
     overlay = read_source(root, OVERLAY, OVERLAY)
     known = read_lock(root).inputs
-    if overlay and known and OVERLAY not in known and not accept:
-        raise UsageError(f"{OVERLAY} is new since the last render: a shell may have written it", "read it, then run wavegen render --accept-overlay")
+    for new in (s.name for s in (source, overlay) if s and known and s.name not in known and not accept):
+        raise UsageError(f"{new} is new since the last render: a shell may have written it", "read it, then run wavegen render --accept-new")
     sources = {s.name: s.data.decode("utf-8", "replace") for s in (source, overlay) if s}
     planned = plan(source, overlay, OVERLAY)
     inputs = {s.name: digest(s.data) for s in (source, overlay) if s}
     return Project(root, planned, inputs, sources)
-
-
-def errors_of(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """Those that stop a command."""
-    return tuple(p for p in problems if p.severity is Severity.ERROR)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wavegen.errors import one_line
+from wavegen.manifest import NetworkMode
 from wavegen.policy import Plan, Policy
 
 
@@ -28,7 +29,8 @@ def _shell(shell: Policy) -> Iterator[str]:
     if not shell.fenced:
         return
     rows: list[tuple[str, str, str]] = [("network", shell.network.mode.value, str(shell.network.origin))]
-    rows += [("  allow", str(d), str(d.origin)) for d in shell.network.domains]
+    binds = shell.network.mode is NetworkMode.FILTERED
+    rows += [("  allow", str(d), str(d.origin)) for d in shell.network.domains if binds]
     rows += [("  loopback", str(port), str(shell.network.origin)) for port in shell.network.loopback]
     rows += [(rule.access.value, str(rule.path) + (f" (shows {rule.source})" if rule.source else ""), str(rule.origin)) for rule in shell.paths]
     rows += [("variable", rule.name if rule.value is None else f"{rule.name}={rule.value}", str(rule.origin)) for rule in shell.environment]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from os import path
+from os import listdir, path
 
 _PACKAGE = path.dirname(path.abspath(__file__))
 # In a wheel they are package data; in a checkout they stand beside the package.
@@ -19,5 +19,17 @@ def directory(name: str) -> str:
 def text(name: str) -> str:
     """The text of `nix/…` or `templates/…`."""
     folder, _, file = name.partition("/")
-    with open(path.join(directory(folder), file), encoding="utf-8", newline="") as stream:
+    return _read(path.join(directory(folder), file))
+
+
+@cache
+def runtime() -> tuple[tuple[str, str], ...]:
+    """Name and text of each module that is copied into the output, sorted."""
+    folder = path.join(_PACKAGE, "runtime")
+    names = sorted(name for name in listdir(folder) if name.endswith(".py") and name != "__init__.py")
+    return tuple((name, _read(path.join(folder, name))) for name in names)
+
+
+def _read(file: str) -> str:
+    with open(file, encoding="utf-8", newline="") as stream:
         return stream.read()

@@ -217,7 +217,8 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
         case NetworkMode.HOST:
             yield gap(
                 Effect.WEAKER,
-                "network: host reaches the host's loopback services, its LAN and its abstract sockets",
+                "network: host reaches the host's loopback services, its LAN and its abstract sockets"
+                + (", and default_allowed_domains does not bind it" if shell.network.domains else ""),
                 "write network: open (public names only) or none",
                 shell.network.origin,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wavegen import resources
 from wavegen.backends import File
 from wavegen.manifest import BackendName
 from wavegen.policy import Effect, EnvRule, Gap, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
@@ -14,9 +15,11 @@ SCHEMA_FILE = ".wavegen/wave.schema.json"
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """plan.json and wave.schema.json."""
+    """plan.json, wave.schema.json and the modules that generated files run."""
     yield File(path=".wavegen/plan.json", text=json_text(plan_json(plan)), header=False)
     yield File(path=SCHEMA_FILE, text=json_text(manifest_schema()), header=False)
+    for name, text in resources.runtime():
+        yield File(path=f".wavegen/runtime/{name}", text=text, header=False)
 
 
 def gaps(plan: Plan) -> Iterator[Gap]:
@@ -30,7 +33,7 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             remedy="write backend: bubblewrap",
             origin=plan.backend_origin,
         )
-    restricted = [p for p in plan.personas if p.denied_tools or "*" not in p.allowed_tools or p.deny_read or p.network.origin.at]
+    restricted = [p for p in plan.personas if p.denied_tools or "*" not in p.allowed_tools or p.deny_read or p.hooks or p.network.origin.at]
     if restricted:
         yield Gap(
             backend="personas",
@@ -114,6 +117,7 @@ def _persona(persona: PersonaPolicy) -> dict[str, object]:
         "project": "write" if persona.project_writable else "read",
         "allowed_tools": list(persona.allowed_tools),
         "denied_tools": list(persona.denied_tools),
+        "hooks": persona.hooks,
         "deny_read": [str(rule.path) for rule in persona.deny_read],
         **({"network": _network(persona.network)} if persona.network.origin.at else {}),
     }

@@ -1,0 +1,67 @@
+"""Which manifest is taken, and which are refused because a shell may have written them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+MANIFEST = "metadata: {name: p}\n"
+
+
+def wavegen(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "wavegen", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_nearest_manifest_above_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text(MANIFEST)
+    (tmp_path / "a/b").mkdir(parents=True)
+    assert wavegen("render", cwd=tmp_path / "a/b").returncode == 0
+    assert (tmp_path / ".wavegen/plan.json").exists()
+    assert not (tmp_path / "a/b/.wavegen").exists()
+
+
+def test_without_a_manifest_it_says_how_to_get_one(tmp_path: Path) -> None:
+    done = wavegen("render", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "wavegen init" in done.stderr
+
+
+def test_a_manifest_inside_a_fenced_project_must_be_named(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text(MANIFEST)
+    assert wavegen("render", cwd=tmp_path).returncode == 0
+    (tmp_path / "sub").mkdir()
+    planted = tmp_path / "sub/wave.yaml"
+    planted.write_text(MANIFEST + "runtime: {sandbox: {enabled: false}}\n")
+    for verb, status in (("render", 2), ("plan", 2), ("run", 125)):
+        done = wavegen(verb, cwd=tmp_path / "sub")
+        assert done.returncode == status
+        assert "a shell may have written it" in done.stderr
+    assert wavegen("plan", "--manifest", "wave.yaml", cwd=tmp_path / "sub").returncode == 0
+
+
+def test_an_input_that_is_new_since_the_last_render_must_be_accepted(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text(MANIFEST)
+    assert wavegen("render", cwd=tmp_path).returncode == 0
+    (tmp_path / "wave.sandbox.yaml").write_text("runtime: {sandbox: {enabled: false}}\n")
+    for arguments, status in ((("render",), 2), (("render", "--check"), 2), (("run", "true"), 125)):
+        done = wavegen(*arguments, cwd=tmp_path)
+        assert done.returncode == status
+        assert "wave.sandbox.yaml is new since the last render" in done.stderr
+    assert wavegen("render", "--accept-new", cwd=tmp_path).returncode == 0
+    assert wavegen("render", cwd=tmp_path).returncode == 0
+
+
+def test_another_manifest_than_the_rendered_one_must_be_accepted(tmp_path: Path) -> None:
+    (tmp_path / "fence.yaml").write_text(MANIFEST)
+    assert wavegen("render", "-m", "fence.yaml", cwd=tmp_path).returncode == 0
+    (tmp_path / "wave.yaml").write_text(MANIFEST)
+    assert wavegen("render", cwd=tmp_path).returncode == 2
+
+
+def test_run_says_125_where_the_manifest_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text("metadata: {name: p}\nruntime: {sandbox: {pacakges: []}}\n")
+    done = wavegen("run", "true", cwd=tmp_path)
+    assert done.returncode == 125
+    assert "did you mean 'packages'?" in done.stderr
+    assert wavegen("run", "--shell", "nope", "true", cwd=tmp_path).returncode == 125
