@@ -2,12 +2,13 @@
 #   { devShells, packages, apps } = import ./.wavegen/shells.nix { inherit nixpkgs; };
 {
   nixpkgs,
-  systems ? [
+  # nixpkgs ends x86_64-darwin with 26.11: it is no longer in this list then, and importing nixpkgs for it throws.
+  systems ? nixpkgs.lib.intersectLists [
     "x86_64-linux"
     "aarch64-linux"
     "x86_64-darwin"
     "aarch64-darwin"
-  ],
+  ] nixpkgs.lib.systems.flakeExposed,
 }:
 let
   inherit (nixpkgs) lib;
@@ -48,28 +49,40 @@ let
               )
             }''${PATH:+:$PATH}
             export PATH
+            wg_plan=${./plan.json}
             ${builtins.readFile (./. + "/${shell.wrapper}")}
           '';
           meta.mainProgram = name;
         };
 
-      # Only the rc file that `nix develop` writes is to start the fence: under `nix print-dev-env`, direnv included,
-      # the variables are wanted and no shell is started. The rc file ends in `exec COMMAND` (or, with --phase, in
-      # runHook), or is an interactive shell's; bash prefers a function to a builtin, except in posix mode.
-      # What Nix leaves in the temporary directory is removed, as its own clean-up is not reached.
-      fromRcFile = body: ''
+      wrappers = lib.optionalAttrs isLinux (lib.mapAttrs wrapper plan.shells);
+
+      # Only the rc file that `nix develop` writes starts the fence: where the variables alone are wanted (`nix
+      # print-dev-env`, and direnv by it) no shell is started, which direnv's users are told at each load. The rc file
+      # ends in `exec COMMAND` (or, with --phase, in runHook), or is an interactive shell's; bash prefers a function to
+      # a builtin, except in posix mode. What Nix leaves in the temporary directory is removed, as its own clean-up is
+      # not reached.
+      inRcFile = body: underDirenv: ''
         _wavegen_rc=''${BASH_SOURCE[0]-}
-        case $_wavegen_rc:''${DIRENV_IN_ENVRC-} in
-        */nix-shell.??????:)
+        case $_wavegen_rc in
+        */nix-shell.??????)
         ${body}
         ;;
-        *) unset _wavegen_rc ;;
+        *)
+        unset _wavegen_rc
+        if [ -n "''${DIRENV_IN_ENVRC-}" ]; then
+        ${underDirenv}
+        fi
+        ;;
         esac
       '';
+      loudly = name: reason: "printf '\\033[1;31mwavegen: %s: NOT SANDBOXED: %s\\033[0m\\n' ${lib.escapeShellArgs [ name reason ]} >&2";
+
+      unfenced = "no fence is asked for";
 
       hook =
         name: shell:
-        fromRcFile ''
+        inRcFile ''
           set +o posix
           _wavegen_tidy() {
             ${pkgs.coreutils}/bin/rm -f -- "$_wavegen_rc"
@@ -94,19 +107,20 @@ let
               }
               ;;
           esac
-        '';
+        '' (loudly name (if shell.fenced then "direnv copies variables and starts no fence; nix develop does" else unfenced));
 
       warning =
         name: shell:
         let
-          reason = if shell.fenced then "bubblewrap needs Linux; paths, processes and the network are not fenced" else "no fence is asked for";
+          reason = if shell.fenced then "bubblewrap needs Linux; paths, processes and the network are not fenced" else unfenced;
+          said = ''
+            ${loudly name reason}
+            ${lib.optionalString (missing shell != [ ]) "printf 'wavegen: not on this system: %s\\n' ${lib.escapeShellArgs (missing shell)} >&2"}
+          '';
         in
-        fromRcFile ''
-          printf '\033[1;31mwavegen: %s: NOT SANDBOXED: %s\033[0m\n' ${lib.escapeShellArgs [ name reason ]} >&2
-          ${lib.optionalString (missing shell != [ ]) "printf 'wavegen: not on this system: %s\\n' ${lib.escapeShellArgs (missing shell)} >&2"}
-        '';
+        inRcFile said said;
     in
-    rec {
+    {
       devShells = lib.mapAttrs (
         name: shell:
         pkgs.mkShellNoCC {
@@ -116,17 +130,16 @@ let
         }
       ) plan.shells;
 
+      # A shell's name is the shell's, also where the project is called the same.
       packages =
-        lib.optionalAttrs isLinux (lib.mapAttrs wrapper plan.shells)
-        // lib.optionalAttrs (plan.package != null) { ${packageName} = pkgs.callPackage (./.. + "/${plan.package}") { }; };
+        lib.optionalAttrs (plan.package != null) { ${packageName} = pkgs.callPackage (./.. + "/${plan.package}") { }; }
+        // wrappers;
 
-      apps = lib.optionalAttrs isLinux (
-        lib.mapAttrs (name: _: {
-          type = "app";
-          program = "${packages.${name}}/bin/${name}";
-          meta.description = "A command in the shell ${name} of ${plan.name}";
-        }) plan.shells
-      );
+      apps = lib.mapAttrs (name: package: {
+        type = "app";
+        program = "${package}/bin/${name}";
+        meta.description = "A command in the shell ${name} of ${plan.name}";
+      }) wrappers;
     }
   );
 in

@@ -56,8 +56,8 @@ def new(request: pytest.FixtureRequest) -> Iterator[object]:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_command_runs_in_namespaces_of_its_own(fence: Fence, shell: str) -> None:
-    code = "import json, os; print(json.dumps({n: os.readlink(f'/proc/self/ns/{n}') for n in %r}))" % (NAMESPACES,)
-    inside = fence.python(code, shell=shell)
+    code = "import json, os, sys; print(json.dumps({n: os.readlink(f'/proc/self/ns/{n}') for n in sys.argv[1:]}))"
+    inside = fence.python(code, *NAMESPACES, shell=shell)
     outside = {n: os.readlink(f"/proc/self/ns/{n}") for n in NAMESPACES}
     same = {n for n in NAMESPACES if inside[n] == outside[n]}  # type: ignore[index]
     assert same == ({"net"} if shell == "default" else set())

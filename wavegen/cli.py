@@ -90,7 +90,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         sys.exit(1 if check and findings else 0)
     done = tree.write()
     if done:
-        _show(loaded.plan.notes, gaps)
+        _show((*loaded.plan.notes, *project.path_notes(loaded.root)), gaps)
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     if FLAKE in tree.foreign:

@@ -103,6 +103,10 @@ class _Planner:
             return None
         if path.anchor is not Anchor.PROJECT or not path.tail.endswith(".nix"):
             self.error(text.at, f"package: '{text}' is not a .nix file of this project", "write it as nix/package.nix")
+        # The name that nix/shells.nix gives it, beside the shells.
+        output = re.sub(r"[^A-Za-z0-9_-]", "-", self.manifest.metadata.name or "")
+        if output in {*_BUILT_IN, *self.sandbox.shells}:
+            self.error(text.at, f"package: the flake would have two packages called '{output}', this one and a shell", "rename the project or the shell")
         return path
 
     # --- one shell

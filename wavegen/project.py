@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
-from wavegen.errors import UsageError
+from wavegen.errors import Problem, Severity, UsageError
 from wavegen.output import LOCK, digest, read_lock, read_source
 from wavegen.planner import plan
 from wavegen.policy import Plan
@@ -68,3 +69,15 @@ def load(manifest: str | None, *, accept: bool = False) -> Project:
     planned = plan(source, overlay, OVERLAY)
     inputs = {s.name: digest(s.data) for s in (source, overlay) if s}
     return Project(root, planned, inputs, sources)
+
+
+def path_notes(root: str) -> tuple[Problem, ...]:
+    """What is special about using a flake at this path."""
+    notes = []
+    if "'" in root:
+        what = f"in {root} `nix develop` starts no fence, as Nix puts the path between apostrophes unquoted"
+        notes.append(Problem(at=None, severity=Severity.WARNING, what=what, hint="move the project, or use nix run or .wavegen/bin/SHELL"))
+    if os.path.lexists(os.path.join(root, ".git")) and re.search(r"[^A-Za-z0-9/._~+@=,-]", root):
+        what = f"Nix before 2.19 cannot read a flake in a git repository at {root}"
+        notes.append(Problem(at=None, severity=Severity.NOTE, what=what, hint="there, use nix develop path:. or .wavegen/bin/SHELL"))
+    return tuple(notes)

@@ -12,7 +12,7 @@ from wavegen.registries import Find
 from wavegen.surroundings import Surroundings, host_of, text_of
 
 # [ \t] and not \s: that takes quadratic time on empty lines.
-_REMOTE = re.compile(r'^[ \t]*(\[[^\n]*)|^[ \t]*(?:push)?url[ \t]*=[ \t]*"?([^\s"]+)', re.MULTILINE | re.IGNORECASE)
+_REMOTE = re.compile(r"^[ \t]*(\[[^\n]*)|^[ \t]*(?:push)?url[ \t]*=[ \t]*(\S+)", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def _remotes(around: Surroundings) -> Iterator[Find]:
         if match[1]:
             inside = match[1].lower().startswith("[remote ")
         elif inside:
-            yield Find(match[2], ".git/config")
+            yield Find(match[2].strip('"'), ".git/config")
 
 
 def _git_config(around: Surroundings) -> str:

@@ -19,15 +19,17 @@ from wavegen.surroundings import Surroundings, names_in, pattern_host, text_of
 
 SYSTEM_PIP_CONFIG = "/etc/pip.conf"
 
-# Searched in files of any content: nothing here may take quadratic time, hence [ \t] after ^ and the bounds.
-_URL = re.compile(r"(?:[a-z]{2,9}\+)?[a-z]{2,6}://[^\s\"'<>]+")
-_JSON_URL = re.compile(r'"(?:resolved|url|git|file)"\s*:\s*"([^"]+)"')
-_TOML_URL = re.compile(r"""\b(?:url|registry|git|source)[ \t]*=[ \t]*["']([^"'\n]+)["']""")
+# Searched in files of any content: nothing here may take quadratic time, hence [ \t] after ^ and the bounds. No URL ends
+# before its delimiter, as a shorter one may end in the middle of a password and take the user for the host.
+_URL = re.compile(r"(?:[a-z]{2,9}\+)?[a-z]{2,6}://\S+")
+_NPM_URL = re.compile(r'"resolved"\s*:\s*"([^"\n]+)"')
+_PIPENV_URL = re.compile(r'"(?:url|git|file)"\s*:\s*"([^"\n]+)"')
+_TOML_URL = re.compile(r"""\b(?:url|registry|git|source)[ \t]*=[ \t]*(?:"([^"\n]+)"|'([^'\n]+)')""")
 _YAML_URL = re.compile(r"\b(?:tarball|registry|repo):\s*(\S+)")
-_YARN_URL = re.compile(r'\bresol(?:ved|ution:)\s+"(?:[^"]*?@)?((?:git\+)?(?:https?|ssh)://[^"]+)"')
-_NPM_SETTING = re.compile(r"^[ \t]*(?:@[^:=\s]+:)?(?:registry\b[ \t]*=?|npmRegistryServer:)[ \t]*[\"']?([^\s\"']+)", re.MULTILINE)
+_YARN_URL = re.compile(r'\bresol(?:ved|ution:)\s+"(?:[^"\n]*?@)?((?:git\+)?(?:https?|ssh)://[^"\n]+)"')
+_NPM_SETTING = re.compile(r"^[ \t]*(?:@[^:=\s]+:)?(?:registry\b[ \t]*=?|npmRegistryServer:)[ \t]*(\S+)", re.MULTILINE)
 _INDEX_DIRECTORY = re.compile(r"(.+)-[0-9a-f]{16}")
-_PIP_DEFAULT = re.compile(r"\(default:?\s+(https?://[^\s)]+)\)")
+_PIP_DEFAULT = re.compile(r"\(default:?\s+(https?://\S+)\)")
 _TOML_LIMIT = 1024**2  # tomllib reads about 2 MB a second
 
 
@@ -47,7 +49,7 @@ class Find:
 def _matches(pattern: re.Pattern[str], text: str, origin: str) -> Iterator[Find]:
     """One find per match; lock files are searched and not parsed, as tomllib takes seconds for large ones."""
     for match in pattern.finditer(text):
-        yield Find((match[1] if pattern.groups else match[0]).rstrip(",;)}"), origin)
+        yield Find(match[match.lastindex or 0].strip("\"'<>,;(){}"), origin)
 
 
 # --- JavaScript
@@ -56,7 +58,7 @@ def _matches(pattern: re.Pattern[str], text: str, origin: str) -> Iterator[Find]
 def node(around: Surroundings) -> Iterator[Find]:
     """The registries and tarballs of npm, yarn and pnpm."""
     for name in ("npm-shrinkwrap.json", "package-lock.json"):
-        yield from _matches(_JSON_URL, around.project(name), name)
+        yield from _matches(_NPM_URL, around.project(name), name)
     yield from _matches(_YARN_URL, around.project("yarn.lock"), "yarn.lock")
     yield from _matches(_YAML_URL, around.project("pnpm-lock.yaml"), "pnpm-lock.yaml")
     for name in (".npmrc", ".yarnrc", ".yarnrc.yml"):
@@ -72,7 +74,7 @@ def python(around: Surroundings) -> Iterator[Find]:
     """The indexes and files of pip, uv, poetry, pdm and pipenv."""
     for name in ("poetry.lock", "uv.lock", "pdm.lock", "pylock.toml", "Pipfile"):
         yield from _matches(_TOML_URL, around.project(name), name)
-    yield from _matches(_JSON_URL, around.project("Pipfile.lock"), "Pipfile.lock")
+    yield from _matches(_PIPENV_URL, around.project("Pipfile.lock"), "Pipfile.lock")
     for name in names_in(around.root):
         if fnmatch(name, "requirements*.txt"):
             yield from _matches(_URL, re.sub(r"(?m)(^|\s)#.*$", "", around.project(name)), name)
@@ -163,7 +165,9 @@ def go(around: Surroundings) -> Iterator[Find]:
 def _go_urls(key: str, value: str) -> list[str]:
     match key:
         case "GOPROXY":
-            return [part.strip() for part in re.split(r"[,|]", value)]
+            parts = [part.strip() for part in re.split(r"[,|]", value)]
+            # Anything else is the rest of a URL with a comma in its password.
+            return parts if all("://" in part or part in ("direct", "off", "") for part in parts) else []
         case "GOSUMDB":
             # "name", "name+key" or "name+key url": with a url, the name is not asked.
             last = (value.split() or [""])[-1]

@@ -27,7 +27,7 @@ _HEAD = """\
 #   wavegen render              after each change of this file
 #   wavegen plan                what each shell may touch, and by which line
 #   nix develop                 the shell `default`; without Nix: .wavegen/bin/default
-#   nix develop .#restricted    a shell that reaches the hosts listed below, and no others
+#   nix develop .#restricted    a shell that reaches none but the hosts listed below (in this version: none at all)
 """
 
 _ADAPTERS = f"""
@@ -59,9 +59,10 @@ _PACKAGES = """
 """
 
 _DOMAINS = """
-    # The hosts that `restricted` reaches, on the web's ports unless one is named. Each may take in what an agent
+    # The hosts that `restricted` may reach, on the web's ports unless one is named. Each may take in what an agent
     # sends it, so list few. `*.example.org` stands for every name below example.org, `example.org:22` for one port.
-    # A registry may keep its files on another host than its index: what is refused stands in the shell's log.
+    # A registry may keep its files on another host than its index. This version cannot filter by name yet:
+    # `restricted` reaches nothing, and `default` is not bound by the list.
     default_allowed_domains:
 """
 
@@ -85,15 +86,13 @@ _TAIL = """
 
     # Three shells are always there, written or not; write them down to change them, and add your own.
     #   default       fenced; reaches every host that you reach, also in your local network
-    #   restricted    fenced; reaches the domains above only
+    #   restricted    fenced; reaches none but the domains above
     #   yolo          no fence at all
     # shells:
     #   default:
-    #     network: open       # every public host; not the local network, nor this machine's services
-    #   restricted:
-    #     loopback: [5432]    # lets in one port of this machine, as for a local database
+    #     network: none       # host, open (public names), filtered (a list of domains) or none
     #   ci:                   # one of your own: nix develop .#ci
-    #     network: none       # host, open, filtered (a list of domains) or none
+    #     network: none
     #     packages: [jq]      # besides the packages above
 """
 

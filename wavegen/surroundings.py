@@ -39,6 +39,7 @@ _QUIET = {
     "GOTOOLCHAIN": "local",  # go would fetch the toolchain that a setting names
     "COREPACK_ENABLE_NETWORK": "0",  # the same for npm
     "NPM_CONFIG_UPDATE_NOTIFIER": "false",
+    "NPM_CONFIG_LOGS_MAX": "0",  # leave no log in the home directory
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
 }
 
@@ -147,7 +148,8 @@ def host_of(url: str) -> str:
 
     `host`, or `host:port` for ports other than the web's. Variables are not expanded: ${TOKEN}.example would carry one out.
     """
-    if len(url) > _URL_LIMIT:
+    # Programs disagree about the host where there is a backslash, and urlsplit drops control characters.
+    if len(url) > _URL_LIMIT or "\\" in url or not url.isprintable():
         return ""
     scp = _SCP.fullmatch(url)
     if scp and "://" not in url:
@@ -177,6 +179,7 @@ def _password_with_slash(url: str) -> bool:
 
 
 def _allowed(host: str, port: int) -> str:
+    host = host.removesuffix(".")
     # A name without a dot is a machine of the local network, an alias of ssh's, or the half of a mangled password.
     if "." not in host and ":" not in host:
         return ""

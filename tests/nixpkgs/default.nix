@@ -222,13 +222,15 @@ let
       pname,
       version,
       src,
-      pyproject ? true,
+      pyproject,
       build-system ? [ ],
       dependencies ? [ ],
+      makeWrapperArgs ? [ ],
+      pythonImportsCheck ? [ ],
       meta ? { },
       passthru ? { },
-      ...
     }:
+    assert pyproject;
     # Forces the dependencies (a name that does not exist has to fail) but runs the source as it is.
     mkPackage {
       inherit
@@ -237,7 +239,10 @@ let
         meta
         passthru
         ;
-      env.dependencies = build-system ++ dependencies;
+      env = {
+        inherit makeWrapperArgs pythonImportsCheck;
+        dependencies = build-system ++ dependencies;
+      };
       script = ''
         mkdir -p "$out/bin"
         printf '#!/bin/sh\nPYTHONPATH=%s exec /usr/bin/python3 -m %s "$@"\n' ${src} ${pname} >"$out/bin/${pname}"
@@ -346,6 +351,18 @@ let
       pname = "gnused";
       version = "4.9";
       programs = [ "sed" ];
+    };
+    shellcheck = mkTool {
+      pname = "shellcheck";
+      version = "0.9.0";
+    };
+    ruff = mkTool {
+      pname = "ruff";
+      version = "0.8";
+    };
+    uv = mkTool {
+      pname = "uv";
+      version = "0.5";
     };
     gnumake = mkTool {
       pname = "gnumake";

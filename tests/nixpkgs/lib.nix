@@ -56,6 +56,7 @@ rec {
   optional = condition: item: if condition then [ item ] else [ ];
   optionals = condition: items: if condition then items else [ ];
   optionalAttrs = condition: set: if condition then set else { };
+  intersectLists = wanted: filter (item: elem item wanted);
   subtractLists = gone: filter (item: !elem item gone);
   concatStrings = concatStringsSep "";
   stringToCharacters = text: map (i: substring i 1 text) (builtins.genList (i: i) (stringLength text));
@@ -123,6 +124,8 @@ rec {
       free = false;
     };
   };
+  # The systems that nixpkgs' own flake offers; those that a rendered flake does not name are left out here.
+  systems.flakeExposed = platforms.linux ++ platforms.darwin ++ [ "riscv64-linux" ];
   platforms = {
     linux = [
       "x86_64-linux"
@@ -132,6 +135,28 @@ rec {
       "x86_64-darwin"
       "aarch64-darwin"
     ];
+  };
+
+  # A fileset is a list of paths here. As in nixpkgs each has to exist.
+  fileset = {
+    unions = map (
+      path:
+      if builtins.pathExists path then path else throw "lib.fileset: ${toString path} does not exist"
+    );
+    toSource =
+      { root, fileset }:
+      builtins.path {
+        path = root;
+        name = "source";
+        filter =
+          path: _:
+          builtins.any (
+            member:
+            path == toString member
+            || hasPrefix "${toString member}/" path
+            || hasPrefix "${path}/" (toString member)
+          ) fileset;
+      };
   };
 
   # Version control and build leftovers stay out of the store.

@@ -44,11 +44,15 @@ def _lock() -> str:
 def gaps(plan: Plan) -> Iterator[Gap]:
     """The ways into a dev shell in which no hook of the shell is run."""
     del plan
+    ways = (
+        "`nix develop` reading commands from a pipe, in posix mode (POSIXLY_CORRECT) or in a directory whose path holds an apostrophe, "
+        "`nix-shell` and direnv run no hook that could fence them"
+    )
     yield Gap(
         backend="flake",
         shell="",
         effect=Effect.IGNORED,
-        what="`nix develop` reading commands from a pipe, and direnv, run no hook that could fence them",
+        what=ways,
         remedy="use nix develop --command, nix run .#SHELL -- or .wavegen/bin/SHELL",
         origin=Origin("how Nix and direnv start a shell"),
     )
