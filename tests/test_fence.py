@@ -790,7 +790,7 @@ def test_run_refuses_a_back_end_that_it_cannot_start(new, backend: str) -> None:
 def test_print_shows_the_command_line_and_runs_nothing(fence: Fence) -> None:
     done = fence.enter("--print", "--", "touch", "made")
     words = done.stdout.splitlines()
-    assert words[0] == "/usr/bin/bwrap"
+    assert words[0].endswith("/bwrap")
     assert words[-3:] == ["--", "touch", "made"]
     assert not (fence.project / "made").exists()
     assert json.dumps(words).count("--cap-drop") == 1
