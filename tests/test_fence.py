@@ -590,6 +590,16 @@ def test_an_absolute_path_that_is_the_home_or_the_project_is_refused(new, which:
     assert "wave.yaml:5 asks for it" in done.stderr
 
 
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_what_is_kept_for_other_shells_cannot_be_granted(new, access: str) -> None:
+    made = new(paths(f"{{path: ~/.local, access: {access}}}"))
+    (made.home / ".local").mkdir(exist_ok=True)
+    made.own()
+    done = made.enter("echo", "RAN")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "keeps for other shells" in done.stderr
+
+
 def test_the_project_is_read_only_where_the_manifest_says_so(new) -> None:
     made = new(paths("{path: ., access: read}", "{path: out, access: write}"))
     (made.project / "out").mkdir()

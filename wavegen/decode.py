@@ -282,13 +282,14 @@ class Decoder:
             return self._wrong("a mapping", node, path)
         values = {}
         for name, (at, child) in node.entries.items():
-            value = self._empty(hint, child) if isinstance(child, Scalar) and child.null else self._value(hint, child, f"{path}.{name}" if path else name)
+            place = f"{path}.{name}" if path else name
+            value = self._empty(hint, child, place) if isinstance(child, Scalar) and child.null else self._value(hint, child, place)
             if value is not _BAD:
                 values[Text(name, at)] = value
         return values
 
-    def _empty(self, hint: Any, node: Scalar) -> Any:
-        return self._mapping(cast("type[Any]", hint), Map(node.at, {}), "") if dataclasses.is_dataclass(hint) else Text("", node.at)
+    def _empty(self, hint: Any, node: Scalar, path: str) -> Any:
+        return self._mapping(cast("type[Any]", hint), Map(node.at, {}), path) if dataclasses.is_dataclass(hint) else Text("", node.at)
 
     def _mapping(self, cls: type[Any], node: Map, path: str) -> Any:
         prefix = f"{path}." if path else ""

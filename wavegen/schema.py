@@ -45,6 +45,8 @@ def _mapping(cls: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _field(hint: Any, field: dataclasses.Field[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     schema = _type(hint, definitions)
+    if is_needed(field):
+        schema = _not_null(schema)
     if field.metadata["pattern"]:
         schema = {**schema, "pattern": field.metadata["pattern"]}
     return {"description": field.metadata["doc"], **schema}
@@ -55,7 +57,8 @@ def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if origin in (Union, types.UnionType):
         return _type(next(a for a in arguments if a is not type(None)), definitions)
     if origin is tuple:
-        return {"type": ["array", "null"], "items": _type(arguments[0], definitions)}
+        items = _type(arguments[0], definitions)
+        return {"type": ["array", "null"], "items": items if arguments[0] is Text else _not_null(items)}
     if origin in (dict, Mapping):
         return {"type": ["object", "null"], "additionalProperties": _type(arguments[1], definitions)}
     if dataclasses.is_dataclass(hint):
@@ -70,3 +73,12 @@ def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         object: {},
     }
     return simple[hint]
+
+
+def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same without null: the decoder has no default for what must be written, nor for an item of a list."""
+    if "$ref" in schema:
+        return {**schema, "type": "object"}
+    return {
+        name: [v for v in value if v not in (None, "null")] if name in ("type", "enum") and isinstance(value, list) else value for name, value in schema.items()
+    }
