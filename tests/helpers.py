@@ -90,7 +90,7 @@ def snapshot(root: Path) -> dict[str, tuple[str, bytes | str]]:
         if stat.S_ISLNK(mode):
             content = os.readlink(path)
         elif stat.S_ISREG(mode):
-            content = path.read_bytes()
+            content = path.read_bytes() if os.access(path, os.R_OK) else "unreadable"
         found[str(path.relative_to(root))] = (stat.filemode(mode), content)
     return found
 

@@ -64,7 +64,11 @@ def test_a_default_rule_inside_a_granted_directory_still_holds() -> None:
 
 
 def test_own_files_come_last_and_are_pinned() -> None:
-    rules = [line for line in lines("default", "    deny_read_paths: [secret]\n    paths: [{path: src, access: write}]\n") if line.startswith("rule ") and '$wg_' in line]
+    rules = [
+        line
+        for line in lines("default", "    deny_read_paths: [secret]\n    paths: [{path: src, access: write}]\n")
+        if line.startswith("rule ") and "$wg_" in line
+    ]
     pins = [f'rule pin - "$wg_project"/{name}' for name in ("wave.yaml", "wave.sandbox.yaml", "flake.nix", "flake.lock", ".wavegen")]
     assert rules[-5:] == pins
     assert rules.index('rule write wave.yaml:5 "$wg_project"/src') < rules.index('rule hide wave.yaml:4 "$wg_project"/secret')
