@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any
@@ -25,11 +26,18 @@ class _Group(click.Group):
             for line in failed.lines():
                 click.echo(line, err=True)
             ctx.exit(failed.exit_code)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except Exception as bug:  # noqa: BLE001  the last place that can turn it into a report
+        except Exception as bug:
+            if isinstance(bug, OSError) and bug.errno in (errno.ENOSPC, errno.EPIPE):
+                raise  # to `main`, as --help gets there too
             _report(bug)
             ctx.exit(_BUG)
+
+
+def _silence() -> None:
+    """Python flushes stdout once more at its end, and would print a traceback."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the rest of the process
 
 
 def _report(bug: Exception) -> None:
@@ -97,30 +105,15 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         click.echo(f"{FLAKE} is written by hand and stays as it is; add the shells to its outputs:\n    {ADOPT}", err=True)
     new = [finding.path for finding in done if finding.reason is Reason.MISSING]
     if new and os.path.lexists(os.path.join(loaded.root, ".git")):
-        _git_add(loaded.root, ["flake.nix", "flake.lock", ".wavegen"], run=git_add)
+        from wavegen import git
+
+        paths = ("flake.nix", "flake.lock", ".wavegen")
+        if git_add:
+            git.add(loaded.root, paths)
+        else:
+            click.echo(f"flakes see only what git knows: {' '.join(git.add_command(paths))}", err=True)
     if not done:
         click.echo("up to date")
-
-
-def _git_add(root: str, paths: list[str], *, run: bool) -> None:
-    words = ["git", "add", "-N", "--", *paths]
-    if not run:
-        click.echo(f"flakes see only what git knows: {' '.join(words)}", err=True)
-        return
-    import subprocess
-
-    # The project's git settings may be an agent's: none of them may start a program here.
-    safe = ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words[1:]]
-    try:
-        done = subprocess.run(safe, cwd=root, capture_output=True, text=True, check=False)
-    except OSError as failed:
-        from wavegen.errors import MachineError
-
-        raise MachineError(f"git cannot be started: {failed.strerror}", f"run {' '.join(words)} yourself") from None
-    if done.returncode:
-        from wavegen.errors import MachineError
-
-        raise MachineError(f"git add failed: {done.stderr.strip()}", f"run {' '.join(words)} yourself")
 
 
 def _show(notes: Any, gaps: Any) -> None:
@@ -226,4 +219,12 @@ def init(directory: str, *, only_print: bool) -> None:
 
 def main() -> None:
     """The entry point."""
-    cli(prog_name="wavegen")
+    try:
+        cli(prog_name="wavegen")
+    except OSError as failed:
+        if failed.errno != errno.ENOSPC:
+            raise
+        # What is written to the project has messages of its own; this is what is printed.
+        _silence()
+        click.echo("wavegen: error: the output cannot be written: no space left (make room, or print elsewhere)", err=True)
+        sys.exit(3)

@@ -257,7 +257,7 @@ class Decoder:
             words = [str(m.value) for m in hint]
             if node.text in words:
                 return hint(node.text)
-            self.error(node.at, f"{path}: {_quoted(node.text)} is not one of {', '.join(words)}", suggestion(node.text, words))
+            self.error(node.at, f"{path}: {_quoted(node.text)} is not one of {', '.join(words)}", suggestion(node.text, words) or "write one of them")
             return _BAD
         return self._wrong(_expected(hint), node, path)
 

@@ -41,7 +41,7 @@ def domain_rule(entry: Text) -> DomainRule:
         host = _address(host, entry)
     elif "*" in host or not host:
         raise BadDomainError(f"'{entry}': a star stands only for whole labels at the front", "write *.example.org, or list the names")
-    elif re.fullmatch(r"[0-9.]+|0x[0-9a-f.x]+", host):
+    elif re.fullmatch(r"(.*\.)?([0-9]+|0x[0-9a-f]*)", host):
         # inet_aton would take 0x7f.1 or 2130706433 for an address; a list must not say it that way.
         host = _address(host, entry)
     elif len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):  # noqa: PLR2004  RFC 1035
@@ -57,8 +57,10 @@ def too_broad(rule: DomainRule) -> bool:
 
 
 def _split(text: str, entry: str) -> tuple[str, str]:
+    if not text:
+        raise BadDomainError(f"'{entry}' is empty", "name a host, or remove it")
     match = re.fullmatch(r"(\[[^]]*\]|[^:\[\]]*)(?::(.*))?", text)
-    if not match:
+    if not match or (text.count(":") > 1 and not text.startswith("[")):
         raise BadDomainError(f"'{entry}' is not host or host:port", "bracket an IPv6 address: [2001:db8::1]:443")
     port = match[2]
     if port is None:

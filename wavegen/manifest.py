@@ -79,9 +79,9 @@ class Limits:
 
     STRICT: ClassVar[bool] = True
     pids: int | None = key("processes and threads")
-    memory: Text | None = key("bytes, with k, m, g or t behind the number", pattern="^[0-9]+[kmgt]?$")
+    memory: Text | None = key("bytes, with k, m, g or t behind the number", pattern="^[0-9]{1,18}[kmgtKMGT]?$")
     cpus: float | None = key("processors, fractions allowed")
-    tmp: Text | None = key("size of each private /tmp, /run and the like", pattern="^[0-9]+[kmgt]?$")
+    tmp: Text | None = key("size of each private /tmp, /run and the like", pattern="^[0-9]{1,18}[kmgtKMGT]?$")
     at: Marks = NOWHERE
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from wavegen.policy import Anchor, HostPath
 
 # Whoever can connect to one of these acts outside the fence: a read-only mount does not stop connect(2).
@@ -50,6 +52,8 @@ def host_path(text: str) -> HostPath:
         raise BadPathError("a path is empty", "write ~/…, /… or a path in the project")
     if text.startswith("~") and text != "~" and not text.startswith("~/"):
         raise BadPathError(f"'{text}' names another user's home", "write the absolute path")
+    if re.fullmatch(r"\$(\{[A-Z_]+\}|[A-Z_]+)(/.*)?", text, re.DOTALL):
+        raise BadPathError(f"'{text}' is taken as it is: variables are not expanded", "write ~/… for the home directory")
     anchor = Anchor.ROOT if text.startswith("/") else Anchor.HOME if text.startswith("~") else Anchor.PROJECT
     parts = [part for part in text.removeprefix("~").split("/") if part not in ("", ".")]
     if ".." in parts:

@@ -49,3 +49,9 @@ def narrowed(network: Network, domains: tuple[DomainRule, ...], origin: Origin) 
         return network
     mode = NetworkMode.FILTERED if domains else NetworkMode.NONE
     return Network(mode=mode, origin=origin, domains=domains, loopback=network.loopback if domains else ())
+
+
+def covers(rule: DomainRule, other: DomainRule) -> bool:
+    """Whether everything that `other` lets through, `rule` lets through too."""
+    names = other.host == rule.host if not rule.wildcard else other.host.endswith("." + rule.host) or (other.wildcard and other.host == rule.host)
+    return names and (not other.wildcard or rule.wildcard) and (rule.port in ("*", other.port))

@@ -10,15 +10,16 @@ from wavegen import defaults, personas
 from wavegen.decode import Decoder, Marks, Source, Text, suggestion
 from wavegen.domains import BadDomainError, domain_rule, too_broad
 from wavegen.errors import Location, ManifestError, Problem, Severity
-from wavegen.manifest import BackendName, Home, Manifest, NetworkMode, PathAccess, PathEntry, Sandbox, Shell
+from wavegen.manifest import BackendName, Home, Manifest, NetworkMode, Sandbox, Shell
 from wavegen.manifest import Limits as LimitsKeys
-from wavegen.paths import BadPathError, granted_path, holds_socket, host_path, is_device
-from wavegen.policy import Access, Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, PathRule, PersonaPolicy, Plan, Policy
+from wavegen.path_rules import OWN_FILES, denied_rules, path_rules
+from wavegen.paths import BadPathError, host_path
+from wavegen.policy import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, PersonaPolicy, Plan, Policy
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_'+-]*(\.[A-Za-z0-9_][A-Za-z0-9_'+-]*)*")
-_SIZE = re.compile(r"([0-9]+)([kmgt]?)", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _PORT_MAX = 65535
 _BUILT_IN: Mapping[str, Shell] = {
@@ -36,8 +37,8 @@ def plan(manifest: Source, overlay: Source | None, overlay_name: str) -> Plan:
     decoded = decoder.decode(Manifest, decoder.overlay(base, top) if top else base) if base else None
     if decoded is None:
         decoder.check()
-    work = _Planner(decoded or Manifest(), list(decoder.problems), manifest.name)
-    result = work.plan(overlay_name, overlaid=overlay is not None)
+    work = _Planner(decoded or Manifest(), list(decoder.problems), manifest.name, overlay_name)
+    result = work.plan(overlaid=overlay is not None)
     if any(p.severity is Severity.ERROR for p in work.problems):
         raise ManifestError(tuple(work.problems), decoder.sources)
     return replace(result, notes=tuple(sorted(work.problems, key=Problem.order)))
@@ -48,6 +49,7 @@ class _Planner:
     manifest: Manifest
     problems: list[Problem]
     file: str
+    overlay: str
     sandbox: Sandbox = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +65,7 @@ class _Planner:
 
     # --- the whole
 
-    def plan(self, overlay_name: str, *, overlaid: bool) -> Plan:
+    def plan(self, *, overlaid: bool) -> Plan:
         manifest, sandbox = self.manifest, self.sandbox
         name = (manifest.metadata.name or "").strip()
         if not name:
@@ -71,14 +73,14 @@ class _Planner:
                 manifest.metadata.at.here if manifest.metadata.at.here.file else Location(self.file), "metadata.name is missing", "give the project a name"
             )
         names = dict.fromkeys((*_BUILT_IN, *sandbox.shells))
-        shells = tuple(self._shell(shell, overlay_name) for shell in names)
+        shells = tuple(self._shell(shell) for shell in names)
         backend = sandbox.backend or BackendName.BUBBLEWRAP
         off = "enabled: false" if not sandbox.enabled else "backend: none" if backend is BackendName.NONE else ""
         return Plan(
             name=name,
             description=manifest.metadata.description or "",
             manifest=self.file,
-            overlay=overlay_name,
+            overlay=self.overlay,
             overlaid=overlaid,
             enabled=not off,
             enabled_origin=_origin(sandbox.at, "enabled" if not sandbox.enabled else "backend", off or "fenced"),
@@ -111,7 +113,7 @@ class _Planner:
 
     # --- one shell
 
-    def _shell(self, name: str, overlay_name: str) -> Policy:
+    def _shell(self, name: str) -> Policy:
         sandbox = self.sandbox
         built_in = _BUILT_IN.get(name)
         written = sandbox.shells.get(name)
@@ -132,7 +134,7 @@ class _Planner:
             fenced = True
         network = self._network(shell, built_in)
         minimal = network.mode is not NetworkMode.HOST
-        paths = self._paths(shell, overlay_name, minimal=minimal, network=network) if fenced else ()
+        paths = path_rules(self.sandbox, shell, own=(self.file, self.overlay, *OWN_FILES), network=network.mode, report=self._once) if fenced else ()
         return Policy(
             name=name,
             origin=Origin("", at) if at else Origin("every manifest has it"),
@@ -213,95 +215,6 @@ class _Planner:
     def _once(self, problem: Problem) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
-
-    # --- paths
-
-    def _paths(self, shell: Shell, overlay_name: str, *, minimal: bool, network: Network) -> tuple[PathRule, ...]:
-        state = HostPath(Anchor.STATE, "home")
-        home_origin = _origin(self.sandbox.at, "home", "kept for this project and shell; the real home is never there")
-        home = (
-            PathRule(path=HostPath(Anchor.HOME), access=Access.WRITE, required=True, source=state, origin=home_origin)
-            if self.sandbox.home is Home.PRIVATE
-            else PathRule(path=HostPath(Anchor.HOME), access=Access.SCRATCH, origin=home_origin)
-        )
-        ground = defaults.MINIMAL_ROOT if minimal else defaults.HOST_ROOT
-        resolvers = defaults.RESOLVERS if network.mode is NetworkMode.HOST else ()
-        project = PathRule(path=HostPath(Anchor.PROJECT), access=Access.WRITE, required=True, origin=Origin("what the shell is for"))
-        rules = self._merge((*ground, *resolvers, *defaults.SCRATCH, home, project), self._granted(shell))
-        denied = self._denied((*self.sandbox.deny_read_paths, *shell.deny_read_paths))
-        self._contradictions(self._granted(shell, quiet=True), denied)
-        return (*rules, *denied, *self._own_files(overlay_name))
-
-    def _merge(self, base: tuple[PathRule, ...], added: tuple[PathRule, ...]) -> tuple[PathRule, ...]:
-        rules = {(rule.path.anchor, rule.path.tail): rule for rule in base}
-        for rule in added:
-            place = (rule.path.anchor, rule.path.tail)
-            rules.pop(place, None)  # so that it stands where the manifest's other rules stand
-            rules[place] = rule
-        return tuple(rules.values())
-
-    def _own_files(self, overlay_name: str) -> tuple[PathRule, ...]:
-        names = (self.file, overlay_name, "flake.nix", "flake.lock", ".wavegen")
-        reason = Origin("an agent must not loosen its own fence")
-        return tuple(PathRule(path=HostPath(Anchor.PROJECT, name), access=Access.READ, pinned=True, origin=reason) for name in names)
-
-    def _granted(self, shell: Shell, *, quiet: bool = False) -> tuple[PathRule, ...]:
-        before = list(self.problems)
-        rules = tuple(rule for entry in (*self.sandbox.paths, *shell.paths) if (rule := self._grant(entry)))
-        if quiet:
-            self.problems[:] = before
-        return rules
-
-    def _grant(self, entry: PathEntry) -> PathRule | None:
-        try:
-            path = granted_path(entry.path)
-        except BadPathError as bad:
-            self._once(Problem(at=entry.path.at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
-            return None
-        known = holds_socket(path)
-        if known and not entry.socket:
-            problem = Problem(
-                at=entry.path.at,
-                severity=Severity.ERROR,
-                what=f"'{entry.path}' shows the socket {known}: whoever answers there acts outside the fence",
-                hint="remove it, or write socket: true if that is meant",
-            )
-            self._once(problem)
-            return None
-        if any(path.anchor is Anchor.PROJECT and path.tail.split("/")[0] == own for own in (self.file, "flake.nix", "flake.lock", ".wavegen") if path.tail):
-            self._once(
-                Problem(at=entry.path.at, severity=Severity.ERROR, what=f"'{entry.path}' is part of the fence and stays read-only", hint="remove the entry")
-            )
-            return None
-        access = Access.WRITE if entry.access is PathAccess.WRITE else Access.READ
-        if is_device(path):
-            self._once(
-                Problem(
-                    at=entry.path.at, severity=Severity.WARNING, what=f"'{entry.path}' opens a driver of the kernel", hint="grant only devices that are needed"
-                )
-            )
-        return PathRule(path=path, access=access, required=not entry.optional, socket=entry.socket, origin=Origin("", entry.path.at))
-
-    def _denied(self, entries: Iterable[Text]) -> tuple[PathRule, ...]:
-        rules: dict[HostPath, PathRule] = {}
-        for entry in entries:
-            try:
-                path = host_path(entry)
-            except BadPathError as bad:
-                self._once(Problem(at=entry.at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
-                continue
-            if not path.tail:
-                self._once(Problem(at=entry.at, severity=Severity.ERROR, what=f"'{entry}' would hide everything", hint="name what must not be read"))
-                continue
-            rules.setdefault(path, PathRule(path=path, access=Access.HIDE, origin=Origin("", entry.at)))
-        return tuple(rules.values())
-
-    def _contradictions(self, granted: tuple[PathRule, ...], denied: tuple[PathRule, ...]) -> None:
-        for hide in denied:
-            for show in granted:
-                if hide.path.holds(show.path) and show.origin.at:
-                    what = f"'{show.path}' is granted here and hidden by deny_read_paths ({hide.origin})"
-                    self._once(Problem(at=show.origin.at, severity=Severity.ERROR, what=what, hint="remove one of the two"))
 
     # --- environment, limits, packages
 
@@ -396,7 +309,9 @@ class _Planner:
             listed = sandbox.allowed_domains if sandbox else None
             network = shell.network
             if sandbox and listed is not None:
-                network = personas.narrowed(shell.network, self._domains(listed), Origin("", sandbox.at.of("allowed_domains")))
+                domains = self._domains(listed)
+                self._within(name, domains, shell)
+                network = personas.narrowed(shell.network, domains, Origin("", sandbox.at.of("allowed_domains")))
             result.append(
                 PersonaPolicy(
                     name=str(name),
@@ -405,13 +320,26 @@ class _Planner:
                     origin=Origin("", persona.at.here),
                     network=network,
                     project_writable=personas.may_write(allowed, denied),
-                    deny_read=self._denied(sandbox.deny_read_paths if sandbox else ()),
+                    deny_read=denied_rules(sandbox.deny_read_paths if sandbox else (), report=self._once),
                     allowed_tools=allowed,
                     denied_tools=denied,
                     hooks=len(persona.hooks.PreToolUse) + len(persona.hooks.PostToolUse) if persona.hooks else 0,
                 )
             )
         return tuple(result)
+
+    def _within(self, persona: str, domains: tuple[DomainRule, ...], shell: Policy) -> None:
+        """A shell's own list of domains is a bound; the default list is only what a persona gets that has none."""
+        written = self.sandbox.shells.get(shell.name)
+        if written is None or written.domains is None:
+            return
+        for domain in domains:
+            if domain.origin.at and not any(personas.covers(bound, domain) for bound in shell.network.domains):
+                self.error(
+                    domain.origin.at,
+                    f"personas.{persona}: {domain} is not among the domains of its shell {shell.name}",
+                    "add it there, or choose another shell",
+                )
 
 
 def _origin(marks: Marks, name: str, reason: str) -> Origin:

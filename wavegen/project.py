@@ -34,9 +34,15 @@ def find(manifest: str | None) -> tuple[str, str]:
     if manifest is not None:
         if not os.path.lexists(manifest):
             raise UsageError(f"{manifest} does not exist", "run wavegen init to write one")
-        path = os.path.abspath(manifest)
-        return os.path.realpath(os.path.dirname(path)), os.path.basename(path)
-    here = os.path.realpath(os.getcwd())
+        directory, name = os.path.split(manifest)
+        if not name.isprintable() or not name:
+            # It stands in the first line of every rendered file.
+            raise UsageError(f"{manifest!r} cannot be the name of a manifest", "rename it to wave.yaml")
+        return os.path.realpath(directory or "."), name
+    try:
+        here = os.path.realpath(os.getcwd())
+    except FileNotFoundError:
+        raise UsageError("the working directory is gone", "change to one that exists") from None
     while not os.path.lexists(os.path.join(here, MANIFEST)):
         above = os.path.dirname(here)
         if above == here:

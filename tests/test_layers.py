@@ -1,0 +1,178 @@
+"""Which module may import which, read from the source: the order of the layers is the order of the table below."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+# A module imports only from rows above its own, and from modules that stand before it in its row.
+ROWS = (
+    ("wavegen",),  # the version
+    ("errors", "quote"),
+    ("decode",),
+    ("manifest", "schema"),
+    ("policy",),
+    ("domains", "paths", "personas", "defaults", "path_rules", "planner"),
+    ("resources",),
+    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
+    ("output", "git", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
+    ("cli",),
+    ("__main__",),
+)
+ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
+# The table of back ends names each of them, and each of them uses what stands beside the table.
+KNOWN = {("backends", "backends.tree"), ("backends", "backends.flake"), ("backends", "backends.bwrap")}
+
+MACHINE = {
+    "os",
+    "subprocess",
+    "socket",
+    "tempfile",
+    "shutil",
+    "pathlib",
+    "fcntl",
+    "signal",
+    "pty",
+    "selectors",
+    "urllib.request",
+    "http",
+    "asyncio",
+    "threading",
+    "multiprocessing",
+}
+TOUCH_THE_MACHINE = {"output", "git", "project", "launch", "surroundings", "registries", "recognise", "starter", "resources", "cli"}
+THIRD_PARTY = {"cli": {"click"}, "decode": {"yaml"}, "backends._templates": {"jinja2"}}
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package but those that are copied into the output, by its name below the package."""
+    package = ROOT / "wavegen"
+    found = {}
+    for file in sorted(package.rglob("*.py")):
+        parts = file.relative_to(package).with_suffix("").parts
+        if parts[0] in ("runtime", "data"):
+            continue
+        found[".".join(part for part in parts if part != "__init__") or "wavegen"] = ast.parse(file.read_text("utf-8"))
+    return found
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Dotted names that a module imports anywhere: `from a import b` is a.b, whether b is a module or not."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                assert level == 0, "imports are absolute"
+                yield from (f"{module}.{alias.name}" for alias in names)
+
+
+def own(tree: ast.Module) -> set[str]:
+    """The modules of the package that a module imports."""
+    found = set()
+    for name in imports(tree):
+        if name.split(".")[0] == "wavegen":
+            below = name.split(".")[1:]
+            longest = next((".".join(below[:n]) for n in (2, 1) if ".".join(below[:n]) in ORDER), "wavegen")
+            found.add(longest)
+    return found
+
+
+def test_every_module_stands_in_the_table() -> None:
+    assert set(modules()) == set(ORDER)
+
+
+def test_a_module_imports_only_what_stands_above_it() -> None:
+    upward = {(name, used) for name, tree in modules().items() for used in own(tree) if ORDER[used] >= ORDER[name]}
+    assert upward == KNOWN
+
+
+def test_imports_are_found_at_all() -> None:
+    """The tests here would pass if nothing was found."""
+    uses = {name: own(tree) for name, tree in modules().items()}
+    assert uses["errors"] == uses["quote"] == set()
+    assert uses["decode"] == {"errors"}
+    assert uses["schema"] == {"decode", "manifest"}
+    assert {"defaults", "personas", "domains", "policy"} <= uses["planner"]
+    assert {"output", "planner"} <= uses["project"]
+    assert {"backends", "backends.flake", "output", "project", "launch", "starter"} <= uses["cli"]
+
+
+def test_only_the_last_layers_touch_the_machine() -> None:
+    found = {
+        name
+        for name, tree in modules().items()
+        for used in imports(tree)
+        if used in MACHINE or used.rpartition(".")[0] in MACHINE or used.split(".")[0] in MACHINE
+    }
+    assert found <= TOUCH_THE_MACHINE
+    assert {"output", "project", "launch", "cli"} <= found
+
+
+def test_third_party_packages_are_loaded_in_one_place_each() -> None:
+    used = {
+        name: {top for used in imports(tree) if (top := used.split(".")[0]) != "wavegen" and top not in sys.stdlib_module_names}
+        for name, tree in modules().items()
+    }
+    assert {name: packages for name, packages in used.items() if packages} == THIRD_PARTY
+
+
+@pytest.mark.parametrize("call", ["print", "exit", "input", "open", "eval", "exec", "compile", "__import__"])
+def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
+    callers = {
+        name
+        for name, tree in modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == call
+    }
+    assert callers <= ({"output", "surroundings", "registries", "recognise", "starter", "resources", "cli"} if call == "open" else set())
+
+
+def test_modules_that_are_copied_into_the_output_use_the_standard_library_alone() -> None:
+    for file in sorted((ROOT / "wavegen/runtime").glob("*.py")):
+        for name in imports(ast.parse(file.read_text("utf-8"))):
+            assert name.split(".")[0] in sys.stdlib_module_names, (file.name, name)
+
+
+# --- templates
+
+EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+QUOTING = {"sh", "nix", "comment", "words"}
+# What is no text of a manifest's, or has been quoted word by word where it was put together.
+ALLOWED = {
+    "header",
+    '"%s" | format(file)',
+    "line.line",
+    '"" if loop.last else " \\\\"',
+    "system_paths",
+    "scratch_size",
+    "terminal_filter",
+    "status_fd",
+}
+
+
+def templates() -> list[Path]:
+    return sorted((ROOT / "templates").iterdir())
+
+
+def test_every_value_in_a_template_ends_in_a_quoting_filter() -> None:
+    bare = {e for file in templates() for text in EXPRESSION.findall(file.read_text("utf-8")) if (e := text.strip()).rpartition("|")[2].strip() not in QUOTING}
+    assert bare <= ALLOWED, bare - ALLOWED
+    assert len(templates()) >= 3
+
+
+def test_the_allow_list_of_bare_values_holds_nothing_idle() -> None:
+    everything = "".join(file.read_text("utf-8") for file in templates())
+    assert {e.strip() for e in EXPRESSION.findall(everything)} >= ALLOWED
+
+
+def test_templates_hold_no_logic_beyond_loops_and_presence() -> None:
+    statements = [s for file in templates() for s in re.findall(r"\{%-?\s*(\w+)", file.read_text("utf-8"))]
+    assert set(statements) <= {"for", "endfor", "if", "else", "endif"}
+    assert "|safe" not in "".join(file.read_text("utf-8").replace(" ", "") for file in templates())

@@ -1,0 +1,86 @@
+"""A tool that does not work skips a test at home, and fails it in CI: a proof that was not run is none."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, environment
+
+TESTS = """
+import pytest
+@pytest.mark.needs("bash")
+def test_with_bash(): pass
+@pytest.mark.needs("nix", "bash")
+def test_with_nix(): pass
+def test_without(): pass
+"""
+
+
+def run(tmp_path: Path, tests: str = TESTS, *, with_nix: bool = False, **env: str) -> tuple[int, str]:
+    """Run pytest with this suite's conftest and a PATH on which nix-instantiate fails, or works."""
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path)
+    (tmp_path / "test_it.py").write_text(tests)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = needs(*tools): x\naddopts = --strict-markers -p no:cacheprovider\n")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nix-instantiate").write_text(f"#!/bin/sh\n{'exit 0' if with_nix else 'echo no daemon >&2; exit 1'}\n")
+    (tools / "nix-instantiate").chmod(0o755)
+    argv = [sys.executable, "-m", "pytest", "-ra", "test_it.py"]
+    clean = {name: value for name, value in environment().items() if name not in ("CI", "WAVEGEN_MAY_SKIP")}
+    done = subprocess.run(argv, cwd=tmp_path, env={**clean, "PATH": f"{tools}:{clean['PATH']}", **env}, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.needs("bash")
+def test_at_home_a_broken_tool_skips_with_the_reason(tmp_path: Path) -> None:
+    status, shown = run(tmp_path)
+    assert status == 0
+    assert "2 passed, 1 skipped" in shown
+    assert "needs nix: nix-instantiate fails: no daemon" in shown
+
+
+@pytest.mark.needs("bash")
+def test_in_ci_a_broken_tool_fails(tmp_path: Path) -> None:
+    status, shown = run(tmp_path, CI="true")
+    assert status == 1
+    assert "2 passed, 1 error" in shown
+    assert "needs nix: nix-instantiate fails: no daemon" in shown
+    assert "no test ran that needs: nix" in shown
+
+
+@pytest.mark.needs("bash")
+def test_in_ci_a_broken_tool_that_is_excused_skips(tmp_path: Path) -> None:
+    status, shown = run(tmp_path, CI="true", WAVEGEN_MAY_SKIP="nix")
+    assert status == 0, shown
+    assert "2 passed, 1 skipped" in shown
+
+
+@pytest.mark.needs("bash")
+def test_a_tool_that_works_runs_its_tests(tmp_path: Path) -> None:
+    status, shown = run(tmp_path, with_nix=True, CI="true")
+    assert (status, "3 passed" in shown) == (0, True)
+
+
+@pytest.mark.needs("bash")
+def test_in_ci_a_tool_whose_tests_all_skip_themselves_fails_the_run(tmp_path: Path) -> None:
+    tests = TESTS.replace("def test_with_bash(): pass", "def test_with_bash(): pytest.skip('not today')")
+    status, shown = run(tmp_path, tests, CI="true", WAVEGEN_MAY_SKIP="nix")
+    assert status == 1
+    assert "no test ran that needs: bash" in shown
+
+
+@pytest.mark.parametrize("marker", ['needs("bsah")', "needs()", 'needs(tool="bash")'])
+def test_a_marker_that_names_no_known_tool_stops_the_run(tmp_path: Path, marker: str) -> None:
+    status, shown = run(tmp_path, TESTS.replace('needs("bash")', marker))
+    assert status == 4
+    assert "must name some of: bash, bwrap, git, nix, shellcheck, user" in shown
+
+
+def test_an_excuse_for_an_unknown_tool_stops_the_run(tmp_path: Path) -> None:
+    status, shown = run(tmp_path, WAVEGEN_MAY_SKIP="nxi")
+    assert status == 4
+    assert "WAVEGEN_MAY_SKIP names unknown tools: nxi" in shown
