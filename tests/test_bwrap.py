@@ -7,7 +7,7 @@ import re
 import pytest
 
 from wavegen.backends import bwrap
-from wavegen.decode import Source
+from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Plan
 

@@ -12,8 +12,9 @@ import pytest
 import yaml
 from helpers import MINIMAL, ROOT
 
-from wavegen.decode import NODE_LIMIT, NOWHERE, Decoder, Map, Marks, Scalar, Sequence, Source, Text, key, needed
+from wavegen.decode import NOWHERE, Decoder, Marks, Text, key, needed
 from wavegen.errors import Location, ManifestError, Problem, Severity
+from wavegen.nodes import NODE_LIMIT, Map, Messages, Scalar, Sequence, Source, overlay, parse
 from wavegen.planner import plan
 
 T = TypeVar("T")
@@ -49,9 +50,9 @@ class Outer:
 
 
 def decode(text: str, cls: type[T] = Outer) -> tuple[T | None, list[Problem]]:  # type: ignore[assignment]
-    decoder = Decoder()
-    root = decoder.parse(Source("f", text.encode()))
-    return (decoder.decode(cls, root) if root else None), decoder.problems
+    decoder = Decoder(Messages())
+    root = parse(Source("f", text.encode()), decoder.messages)
+    return (decoder.decode(cls, root) if root else None), decoder.messages.problems
 
 
 def good(text: str) -> Outer:
@@ -319,11 +320,11 @@ def test_64_levels_are_read_and_more_are_not() -> None:
 
 
 def overlaid(base: str, top: str) -> tuple[Outer | None, list[Problem]]:
-    decoder = Decoder()
-    below, above = decoder.parse(Source("base", base.encode())), decoder.parse(Source("top", top.encode()))
+    decoder = Decoder(Messages())
+    below, above = parse(Source("base", base.encode()), decoder.messages), parse(Source("top", top.encode()), decoder.messages)
     assert below is not None
     assert above is not None
-    return decoder.decode(Outer, decoder.overlay(below, above)), decoder.problems
+    return decoder.decode(Outer, overlay(below, above)), decoder.messages.problems
 
 
 def test_an_overlay_merges_mappings_key_by_key_and_replaces_the_rest() -> None:
@@ -341,11 +342,11 @@ def test_an_overlay_merges_mappings_key_by_key_and_replaces_the_rest() -> None:
 
 
 def test_an_overlay_is_laid_over_without_changing_what_is_below() -> None:
-    decoder = Decoder()
-    base, top = decoder.parse(Source("b", b"rest: {a: 1}")), decoder.parse(Source("t", b"rest: {a: 2, c: 3}"))
+    decoder = Decoder(Messages())
+    base, top = parse(Source("b", b"rest: {a: 1}"), decoder.messages), parse(Source("t", b"rest: {a: 2, c: 3}"), decoder.messages)
     assert base is not None
     assert top is not None
-    decoder.overlay(base, top)
+    overlay(base, top)
     inner = base.entries["rest"][1]
     assert isinstance(inner, Map)
     assert list(inner.entries) == ["a"]
@@ -433,9 +434,9 @@ def test_the_slow_parser_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def nodes(data: bytes) -> object:
-    decoder = Decoder()
-    root = decoder.parse(Source("f", data))
-    return (root, [p for p in decoder.problems if "not YAML" not in p.what])
+    decoder = Decoder(Messages())
+    root = parse(Source("f", data), decoder.messages)
+    return (root, [p for p in decoder.messages.problems if "not YAML" not in p.what])
 
 
 def test_a_scalar_is_null_only_where_it_is_plain() -> None:

@@ -15,6 +15,7 @@ from helpers import ROOT
 ROWS = (
     ("wavegen",),  # the version
     ("errors", "quote"),
+    ("nodes",),
     ("decode",),
     ("manifest", "schema"),
     ("policy",),
@@ -47,7 +48,7 @@ MACHINE = {
     "multiprocessing",
 }
 TOUCH_THE_MACHINE = {"output", "git", "project", "launch", "surroundings", "registries", "recognise", "starter", "resources", "cli"}
-THIRD_PARTY = {"cli": {"click"}, "decode": {"yaml"}, "backends._templates": {"jinja2"}}
+THIRD_PARTY = {"cli": {"click"}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
 
 
 def modules() -> dict[str, ast.Module]:
@@ -97,7 +98,7 @@ def test_imports_are_found_at_all() -> None:
     """The tests here would pass if nothing was found."""
     uses = {name: own(tree) for name, tree in modules().items()}
     assert uses["errors"] == uses["quote"] == set()
-    assert uses["decode"] == {"errors"}
+    assert uses["decode"] == {"errors", "nodes"}
     assert uses["schema"] == {"decode", "manifest"}
     assert {"defaults", "personas", "domains", "policy"} <= uses["planner"]
     assert {"output", "planner"} <= uses["project"]

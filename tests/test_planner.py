@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from wavegen import defaults
-from wavegen.decode import Source
 from wavegen.errors import ManifestError, Severity
 from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
+from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Access, Anchor, HostPath, PathRule, PersonaPolicy, Plan, Policy
 

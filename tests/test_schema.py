@@ -13,9 +13,11 @@ import pytest
 from helpers import MINIMAL, ROOT, call, render_project
 from jsonschema import Draft202012Validator
 
-from wavegen.decode import Decoder, Map, Node, Scalar, Sequence, Source
+from wavegen import nodes
+from wavegen.decode import Decoder
 from wavegen.errors import Location, Severity
 from wavegen.manifest import Manifest
+from wavegen.nodes import Map, Messages, Node, Scalar, Sequence, Source
 from wavegen.schema import manifest_schema
 
 AT = Location("f", 1, 1)
@@ -68,10 +70,10 @@ REPLACEMENTS = ["~", "text", "5", "0.5", "true", "'5'", "''", "[]", "[text]", "[
 
 
 def parse(text: str) -> Map:
-    decoder = Decoder()
-    root = decoder.parse(Source("f", text.encode()))
+    decoder = Decoder(Messages())
+    root = nodes.parse(Source("f", text.encode()), decoder.messages)
     assert root is not None
-    assert not decoder.problems
+    assert not decoder.messages.problems
     return root
 
 
@@ -95,9 +97,9 @@ def instance(node: Node) -> Any:
 
 
 def decoder_takes(root: Map) -> bool:
-    decoder = Decoder()
+    decoder = Decoder(Messages())
     decoder.decode(Manifest, root)
-    return not any(p.severity is Severity.ERROR for p in decoder.problems)
+    return not any(p.severity is Severity.ERROR for p in decoder.messages.problems)
 
 
 def schema_takes(root: Map, validator: Draft202012Validator = SHAPE) -> bool:
@@ -188,8 +190,8 @@ def test_decoder_and_schema_agree_where_a_key_is_unknown() -> None:
 def test_decoder_and_schema_agree_about_real_manifests(manifest: Path | None) -> None:
     if manifest is None:
         pytest.skip("the corpus of real manifests is not beside the repository")
-    decoder = Decoder()
-    root = decoder.parse(Source("f", manifest.read_bytes()))
+    decoder = Decoder(Messages())
+    root = nodes.parse(Source("f", manifest.read_bytes()), decoder.messages)
     if root is not None:
         assert schema_takes(root) is decoder_takes(root), list(VALIDATOR.iter_errors(instance(root)))
 

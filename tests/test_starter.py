@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wavegen import registries, surroundings
-from wavegen.decode import Source
+from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Plan
 from wavegen.starter import starter

@@ -15,8 +15,8 @@ from enum import Enum
 
 from wavegen import VERSION
 from wavegen.backends import HEADER_MARK, File
-from wavegen.decode import SIZE_LIMIT, Source
 from wavegen.errors import MachineError, UsageError
+from wavegen.nodes import SIZE_LIMIT, Source
 from wavegen.quote import json_text
 
 TREE = ".wavegen"

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from wavegen import defaults, personas
-from wavegen.decode import Decoder, Marks, Source, Text, suggestion
+from wavegen.decode import Decoder, Marks, Text, suggestion
 from wavegen.domains import BadDomainError, domain_rule, too_broad
 from wavegen.errors import Location, ManifestError, Problem, Severity
 from wavegen.manifest import BackendName, Home, Manifest, NetworkMode, Sandbox, Shell
 from wavegen.manifest import Limits as LimitsKeys
+from wavegen.nodes import Messages, Source, parse
+from wavegen.nodes import overlay as lay_over
 from wavegen.path_rules import OWN_FILES, denied_rules, path_rules
 from wavegen.paths import BadPathError, host_path
 from wavegen.policy import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, PersonaPolicy, Plan, Policy
@@ -31,16 +33,16 @@ _BUILT_IN: Mapping[str, Shell] = {
 
 def plan(manifest: Source, overlay: Source | None, overlay_name: str) -> Plan:
     """The plan of a manifest and what is laid over it. Raises ManifestError with every problem found."""
-    decoder = Decoder()
-    base = decoder.parse(manifest)
-    top = decoder.parse(overlay) if overlay else None
-    decoded = decoder.decode(Manifest, decoder.overlay(base, top) if top else base) if base else None
+    messages = Messages()
+    base = parse(manifest, messages)
+    top = parse(overlay, messages) if overlay else None
+    decoded = Decoder(messages).decode(Manifest, lay_over(base, top) if top else base) if base else None
     if decoded is None:
-        decoder.check()
-    work = _Planner(decoded or Manifest(), list(decoder.problems), manifest.name, overlay_name)
+        messages.check()
+    work = _Planner(decoded or Manifest(), list(messages.problems), manifest.name, overlay_name)
     result = work.plan(overlaid=overlay is not None)
     if any(p.severity is Severity.ERROR for p in work.problems):
-        raise ManifestError(tuple(work.problems), decoder.sources)
+        raise ManifestError(tuple(work.problems), messages.sources)
     return replace(result, notes=tuple(sorted(work.problems, key=Problem.order)))
 
 
