@@ -35,6 +35,11 @@ let
       here = shell: if isLinux then found shell else builtins.filter (lib.meta.availableOn pkgs.stdenv.hostPlatform) (found shell);
       missing = shell: lib.subtractLists (map lib.getName (here shell)) (map lib.getName (found shell));
 
+      tools = [
+        pkgs.bashInteractive
+        pkgs.coreutils
+      ];
+
       wrapper =
         name: shell:
         pkgs.writeTextFile {
@@ -43,13 +48,10 @@ let
           executable = true;
           text = ''
             #!${pkgs.bash}/bin/bash -p
-            PATH=${
-              lib.escapeShellArg (
-                lib.makeBinPath (here shell ++ [ pkgs.bashInteractive pkgs.coreutils ] ++ lib.optional shell.fenced pkgs.bubblewrap)
-              )
-            }''${PATH:+:$PATH}
+            readonly wg_plan=${./plan.json}
+            readonly wg_tools=${lib.escapeShellArg (lib.makeBinPath (tools ++ lib.optional shell.fenced pkgs.bubblewrap))}
+            PATH=${lib.escapeShellArg (lib.makeBinPath (here shell ++ tools))}''${PATH:+:$PATH}
             export PATH
-            wg_plan=${./plan.json}
             ${builtins.readFile (./. + "/${shell.wrapper}")}
           '';
           meta.mainProgram = name;

@@ -6,13 +6,16 @@ import re
 
 import pytest
 
-from wavegen.backends import bwrap
+from wavegen.backends import _filter, bwrap
 from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Plan
 
-AUDIT_X86_64, AUDIT_AARCH64, AUDIT_I386, AUDIT_RISCV64 = 0xC000003E, 0xC00000B7, 0x40000003, 0xC00000F3
-ALLOW, EPERM, ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
+AUDIT_I386, AUDIT_RISCV64 = 0x40000003, 0xC00000F3
+X86_64, AARCH64, ALLOW, EPERM, ENOSYS, FAMILY = _filter.X86_64, _filter.AARCH64, _filter.ALLOW, _filter.EPERM, _filter.ENOSYS, _filter.EAFNOSUPPORT
+
+
+OWN = (("wavegen", "wave.yaml"), ("-", "wave.sandbox.yaml"), ("wavegen", "flake.nix"), ("wavegen", "flake.lock"), ("wavegen", ".wavegen"))
 
 
 def planned(sandbox: str = "") -> Plan:
@@ -69,7 +72,7 @@ def test_own_files_come_last_and_are_pinned() -> None:
         for line in lines("default", "    deny_read_paths: [secret]\n    paths: [{path: src, access: write}]\n")
         if line.startswith("rule ") and "$wg_" in line
     ]
-    pins = [f'rule pin - "$wg_project"/{name}' for name in ("wave.yaml", "wave.sandbox.yaml", "flake.nix", "flake.lock", ".wavegen")]
+    pins = [f'rule pin {who} "$wg_project"/{name}' for who, name in OWN]
     assert rules[-5:] == pins
     assert rules.index('rule write wave.yaml:5 "$wg_project"/src') < rules.index('rule hide wave.yaml:4 "$wg_project"/secret')
 
@@ -109,43 +112,61 @@ def test_two_renders_are_the_same_bytes() -> None:
     assert text("default") == text("default")
 
 
-def _run(architecture: int, number: int, argument: int) -> int:
+def _run(architecture: int, number: int, argument0: int, argument1: int) -> int:
     """An interpreter of the few instructions that the filter uses, by the kernel's Documentation/networking/filter.rst."""
-    data = {bwrap._ARCH: architecture, bwrap._NR: number, bwrap._ARG1: argument & 0xFFFFFFFF}
+    low = 0xFFFFFFFF
+    data = {_filter.ARCH: architecture, _filter.NR: number, _filter.ARG0: argument0 & low, _filter.ARG1: argument1 & low}
+    program = _filter.program()
     accumulator, position = 0, 0
     while True:
-        code, true, false, value = bwrap._TERMINAL_FILTER[position]
+        code, true, false, value = program[position]
         position += 1
-        if code == bwrap._LD:
-            accumulator = data[value]
-        elif code == bwrap._RET:
-            return value
-        else:
-            held = accumulator == value if code == bwrap._JEQ else accumulator >= value
-            position += true if held else false
+        match code:
+            case _filter.LD:
+                accumulator = data[value]
+            case _filter.RET:
+                return value
+            case _:
+                held = accumulator == value if code == _filter.JEQ else accumulator >= value
+                position += true if held else false
 
 
 @pytest.mark.parametrize(
-    ("architecture", "number", "argument", "verdict"),
+    ("architecture", "number", "argument0", "argument1", "verdict"),
     [
-        (AUDIT_X86_64, 16, 0x5412, EPERM),
-        (AUDIT_X86_64, 16, 0x541C, EPERM),
-        (AUDIT_X86_64, 16, 0x100005412, EPERM),
-        (AUDIT_X86_64, 16, 0xFFFFFFFF0000541C, EPERM),
-        (AUDIT_X86_64, 16, 0x5413, ALLOW),
-        (AUDIT_X86_64, 16, 0x5401, ALLOW),
-        (AUDIT_X86_64, 29, 0x5412, ALLOW),
-        (AUDIT_X86_64, 0, 0x5412, ALLOW),
-        (AUDIT_X86_64, 0x40000000 | 514, 0x5412, ENOSYS),
-        (AUDIT_X86_64, 0x40000000, 0, ENOSYS),
-        (AUDIT_AARCH64, 29, 0x5412, EPERM),
-        (AUDIT_AARCH64, 29, 0x541C, EPERM),
-        (AUDIT_AARCH64, 29, 0x5401, ALLOW),
-        (AUDIT_AARCH64, 16, 0x5412, ALLOW),
-        (AUDIT_I386, 54, 0x5412, ENOSYS),
-        (AUDIT_I386, 16, 0, ENOSYS),
-        (AUDIT_RISCV64, 29, 0x5412, ENOSYS),
+        (X86_64, 16, 0, 0x5412, EPERM),
+        (X86_64, 16, 0, 0x541C, EPERM),
+        (X86_64, 16, 0, 0x100005412, EPERM),
+        (X86_64, 16, 0, 0xFFFFFFFF0000541C, EPERM),
+        (X86_64, 16, 0, 0x5413, ALLOW),
+        (X86_64, 16, 0x5412, 0x5401, ALLOW),
+        (X86_64, 29, 0, 0x5412, ALLOW),
+        (X86_64, 0, 0, 0x5412, ALLOW),
+        (X86_64, 248, 0, 0, EPERM),
+        (X86_64, 249, 0, 0, EPERM),
+        (X86_64, 250, 0, 0, EPERM),
+        (X86_64, 247, 0, 0, ALLOW),
+        (X86_64, 217, 0, 0, ALLOW),
+        (X86_64, 41, 40, 0, FAMILY),
+        (X86_64, 41, 0x100000028, 0, FAMILY),
+        (X86_64, 41, 1, 40, ALLOW),
+        (X86_64, 41, 2, 0, ALLOW),
+        (X86_64, 0x40000000 | 514, 0, 0x5412, ENOSYS),
+        (X86_64, 0x40000000, 0, 0, ENOSYS),
+        (AARCH64, 29, 0, 0x5412, EPERM),
+        (AARCH64, 29, 0, 0x541C, EPERM),
+        (AARCH64, 29, 0, 0x5401, ALLOW),
+        (AARCH64, 16, 0, 0x5412, ALLOW),
+        (AARCH64, 217, 0, 0, EPERM),
+        (AARCH64, 218, 0, 0, EPERM),
+        (AARCH64, 219, 0, 0, EPERM),
+        (AARCH64, 198, 40, 0, FAMILY),
+        (AARCH64, 198, 1, 0, ALLOW),
+        (AARCH64, 41, 40, 0, ALLOW),
+        (AUDIT_I386, 54, 0, 0x5412, ENOSYS),
+        (AUDIT_I386, 16, 0, 0, ENOSYS),
+        (AUDIT_RISCV64, 29, 0, 0x5412, ENOSYS),
     ],
 )
-def test_the_terminal_filter_refuses_typing_and_nothing_else(architecture: int, number: int, argument: int, verdict: int) -> None:
-    assert _run(architecture, number, argument) == verdict
+def test_the_filter_refuses_what_it_is_for_and_nothing_else(architecture: int, number: int, argument0: int, argument1: int, verdict: int) -> None:
+    assert _run(architecture, number, argument0, argument1) == verdict

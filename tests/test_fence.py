@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -390,18 +391,12 @@ REFUSED = "wavegen: error: "
         ({"HOME": "@project"}, "is, or holds, the home directory"),
         ({"HOME": "@project/src"}, "is, or holds, the home directory"),
         ({"XDG_STATE_HOME": "@project/state"}, "lies in the project"),
-        ({"PATH": "/nonexistent"}, "bwrap is not on the PATH"),
     ],
     ids=str,
 )
 def test_it_refuses_with_125_and_runs_nothing(fence: Fence, change: dict[str, str], says: str) -> None:
     env = fence.environment(**{k: v.replace("@project", str(fence.project)) for k, v in change.items()})
-    if "PATH" in change:
-        done = subprocess.run(
-            ["/bin/bash", "-p", str(fence.project / ".wavegen/bin/default"), "echo", "RAN"], cwd=fence.project, env=env, capture_output=True, text=True
-        )
-    else:
-        done = fence.enter("echo", "RAN", env=env)
+    done = fence.enter("echo", "RAN", env=env)
     assert done.returncode == 125
     assert done.stderr.startswith(REFUSED)
     assert says in done.stderr
@@ -415,30 +410,49 @@ def test_a_directory_of_the_system_is_no_project(fence: Fence, place: str) -> No
     assert "directory of the system" in done.stderr or "holds, the home" in done.stderr
 
 
-def test_a_fence_that_cannot_be_built_is_125_and_says_what_to_do(fence: Fence, tmp_path: Path) -> None:
-    broken = tmp_path / "bwrap"
-    broken.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    for directory in (tmp_path, *tmp_path.parents[:3]):
-        if directory.stat().st_uid == os.getuid() and str(directory).startswith("/tmp/"):
-            directory.chmod(0o755)
-    done = fence.enter("echo", "RAN", env=fence.environment(PATH=f"{tmp_path}:/usr/bin:/bin"))
-    assert done.returncode == 125
+def _with_bwrap(fence: Fence, text: str | None, *command: str) -> subprocess.CompletedProcess[str]:
+    """Enter on a machine whose bwrap is this script, or (None) on one without: in a mount namespace of the test's own."""
+    fake = fence.base / "bwrap"
+    fake.write_text(text or "")
+    fake.chmod(0o755 if text else 0o644)
+    real = shutil.which("bwrap")
+    assert real
+    own = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-r", "-m"]
+    inside = ["sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", str(fake), os.path.realpath(real)]
+    return subprocess.run([*own, *inside, *fence.argv("default", command)], cwd=fence.project, env=fence.environment(), capture_output=True, text=True)
+
+
+NO_NAMESPACES = "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n"
+
+
+def test_a_fence_that_cannot_be_built_is_125_and_says_what_to_do(fence: Fence) -> None:
+    done = _with_bwrap(fence, NO_NAMESPACES, "echo", "RAN")
+    assert (done.returncode, done.stdout) == (125, "")
     assert "apparmor_restrict_unprivileged_userns" in done.stderr
-    assert done.stdout == ""
+    done = _with_bwrap(fence, None, "echo", "RAN")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "bwrap is not on the PATH (install bubblewrap" in done.stderr
 
 
-def test_fallback_warn_runs_without_a_fence_and_shouts(new, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [NO_NAMESPACES, None], ids=["no namespaces", "no bwrap"])
+def test_fallback_warn_runs_without_a_fence_and_shouts(new, text: str | None) -> None:
     made = new("metadata: {name: f}\nruntime: {sandbox: {fallback: warn}}\n", uid=os.getuid())
-    done = subprocess.run(
-        ["/bin/bash", "-p", str(made.project / ".wavegen/bin/default"), "/bin/echo", "RAN"],
-        cwd=made.project,
-        env=made.environment(PATH="/nonexistent"),
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (0, "RAN\n")
+    done = _with_bwrap(made, text, "echo", "RAN")
+    assert (done.returncode, done.stdout) == (0, "RAN\n"), done.stderr
     assert "NOT SANDBOXED" in done.stderr
+
+
+def test_fallback_warn_does_not_excuse_a_place_that_an_agent_made_unfit(new) -> None:
+    made = new(paths("{path: ~/.config/tool, access: read, optional: true}") + "    fallback: warn\n")
+    (made.home / ".config/tool").mkdir(parents=True)
+    made.own()
+    assert made.enter("echo", "RAN").stdout == "RAN\n"
+    home = next((made.home / ".local/state/wavegen").glob("*/default/home"))
+    shutil.rmtree(home / ".config")
+    (home / ".config").write_text("in the way")
+    made.own()
+    done = made.enter("echo", "RAN")
+    assert (done.returncode, done.stdout) == (125, "")
 
 
 def test_fallback_warn_does_not_excuse_a_refused_place(new) -> None:
@@ -594,13 +608,22 @@ def test_an_absolute_path_that_is_the_home_or_the_project_is_refused(new, which:
 
 
 @pytest.mark.parametrize("access", ["read", "write"])
-def test_what_is_kept_for_other_shells_cannot_be_granted(new, access: str) -> None:
-    made = new(paths(f"{{path: ~/.local, access: {access}}}"))
-    (made.home / ".local").mkdir(exist_ok=True)
+@pytest.mark.parametrize("link", [False, True], ids=["plain", "by a link"])
+def test_what_is_kept_for_other_shells_is_never_shown(new, access: str, *, link: bool) -> None:
+    granted = "dotfiles" if link else ".local"
+    made = new(paths(f"{{path: ~/{granted}, access: {access}}}"))
+    (made.home / granted / "bin").mkdir(parents=True)
+    if link:
+        (made.home / "dotfiles/local").mkdir()
+        (made.home / ".local").symlink_to("dotfiles/local")
     made.own()
-    done = made.enter("echo", "RAN")
-    assert (done.returncode, done.stdout) == (125, "")
-    assert "keeps for other shells" in done.stderr
+    made.enter("sh", "-c", "echo TOKEN >~/login", shell="default")
+    state = f"~/{granted}/{'local/' if link else ''}state"
+    done = made.enter(
+        "sh", "-c", f"ls ~/{granted}; ls -A {state}/wavegen; mv {state} x; mv {state}/wavegen {state}/y; cat {state}/*/*/*/home/login", shell="restricted"
+    )
+    assert done.stdout.split() == (["bin", "local"] if link else ["bin", "state"])
+    assert next((made.home / ".local/state/wavegen").glob("*/default/home/login")).read_text() == "TOKEN\n"
 
 
 def test_the_project_is_read_only_where_the_manifest_says_so(new) -> None:

@@ -68,7 +68,17 @@ MINIMAL_ROOT = (
     *_rules(Access.READ, "which system this is", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version"),
     *_rules(Access.READ, "settings of shells and terminals", "/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/bashrc"),
     *_rules(Access.READ, "settings of shells and terminals", "/etc/inputrc", "/etc/terminfo", "/etc/zsh", "/etc/fish"),
-    *_rules(Access.READ, "settings of programs", "/etc/gitconfig", "/etc/mime.types", "/etc/fonts", "/etc/perl", "/etc/python3", "/etc/java-17-openjdk"),
+    *_rules(
+        Access.READ,
+        "settings of programs",
+        "/etc/gitconfig",
+        "/etc/mime.types",
+        "/etc/manpath.config",
+        "/etc/fonts",
+        "/etc/perl",
+        "/etc/python3",
+        "/etc/java-17-openjdk",
+    ),
     *_rules(Access.READ, "settings of programs", "/etc/java-21-openjdk", "/etc/maven", "/etc/magic", "/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d"),
     *_rules(Access.READ, "how many processors there are", "/sys/devices/system/cpu", "/sys/devices/system/node"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from wavegen import defaults
 from wavegen.decode import Marks, Text
@@ -17,8 +17,11 @@ OWN_FILES = ("flake.nix", "flake.lock", ".wavegen")
 """What an agent could loosen its fence with, besides the manifest and its overlay."""
 
 
-def path_rules(sandbox: Sandbox, shell: Shell, *, own: tuple[str, ...], network: NetworkMode, report: Report) -> tuple[PathRule, ...]:
-    """All path rules of a fenced shell, in the order that back ends list them. `own`: the fence's files in the project."""
+def path_rules(sandbox: Sandbox, shell: Shell, *, own: Mapping[str, bool], network: NetworkMode, report: Report) -> tuple[PathRule, ...]:
+    """All path rules of a fenced shell, in the order that back ends list them.
+
+    `own`: the fence's files in the project, and whether they must be there: what is not there could be made inside.
+    """
     granted = tuple(rule for entry in (*sandbox.paths, *shell.paths) if (rule := _grant(entry, own, report)))
     denied = denied_rules((*sandbox.deny_read_paths, *shell.deny_read_paths), report=report)
     _contradictions(granted, denied, report)
@@ -59,12 +62,14 @@ def _home(sandbox: Sandbox) -> PathRule:
     return PathRule(path=path, access=Access.WRITE, required=True, source=HostPath(Anchor.STATE, "home"), origin=origin)
 
 
-def _own_files(own: tuple[str, ...]) -> tuple[PathRule, ...]:
+def _own_files(own: Mapping[str, bool]) -> tuple[PathRule, ...]:
     reason = Origin("an agent must not loosen its own fence")
-    return tuple(PathRule(path=HostPath(Anchor.PROJECT, name), access=Access.READ, pinned=True, origin=reason) for name in own)
+    return tuple(
+        PathRule(path=HostPath(Anchor.PROJECT, name), access=Access.READ, pinned=True, required=required, origin=reason) for name, required in own.items()
+    )
 
 
-def _grant(entry: PathEntry, own: tuple[str, ...], report: Report) -> PathRule | None:
+def _grant(entry: PathEntry, own: Mapping[str, bool], report: Report) -> PathRule | None:
     def problem(severity: Severity, what: str, hint: str) -> None:
         report(Problem(at=entry.path.at, severity=severity, what=what, hint=hint))
 

@@ -39,8 +39,8 @@ def plan(manifest: Source, overlay: Source | None, overlay_name: str) -> Plan:
     decoded = Decoder(messages).decode(Manifest, lay_over(base, top) if top else base) if base else None
     if decoded is None:
         messages.check()
-    work = _Planner(decoded or Manifest(), list(messages.problems), manifest.name, overlay_name)
-    result = work.plan(overlaid=overlay is not None)
+    work = _Planner(decoded or Manifest(), list(messages.problems), manifest.name, overlay_name, overlay is not None)
+    result = work.plan()
     if any(p.severity is Severity.ERROR for p in work.problems):
         raise ManifestError(tuple(work.problems), messages.sources)
     return replace(result, notes=tuple(sorted(work.problems, key=Problem.order)))
@@ -52,6 +52,7 @@ class _Planner:
     problems: list[Problem]
     file: str
     overlay: str
+    overlaid: bool
     sandbox: Sandbox = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class _Planner:
 
     # --- the whole
 
-    def plan(self, *, overlaid: bool) -> Plan:
+    def plan(self) -> Plan:
         manifest, sandbox = self.manifest, self.sandbox
         name = (manifest.metadata.name or "").strip()
         if not name:
@@ -83,7 +84,7 @@ class _Planner:
             description=manifest.metadata.description or "",
             manifest=self.file,
             overlay=self.overlay,
-            overlaid=overlaid,
+            overlaid=self.overlaid,
             enabled=not off,
             enabled_origin=_origin(sandbox.at, "enabled" if not sandbox.enabled else "backend", off or "fenced"),
             backend=backend,
@@ -136,7 +137,17 @@ class _Planner:
             fenced = True
         network = self._network(shell, built_in)
         minimal = network.mode is not NetworkMode.HOST
-        paths = path_rules(self.sandbox, shell, own=(self.file, self.overlay, *OWN_FILES), network=network.mode, report=self._once) if fenced else ()
+        paths = (
+            path_rules(
+                self.sandbox,
+                shell,
+                own={self.file: True, self.overlay: self.overlaid, **dict.fromkeys(OWN_FILES, True)},
+                network=network.mode,
+                report=self._once,
+            )
+            if fenced
+            else ()
+        )
         return Policy(
             name=name,
             origin=Origin("", at) if at else Origin("every manifest has it"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import assert_never
 
-from wavegen.backends import File, header
+from wavegen.backends import File, _filter, header
 from wavegen.backends._templates import fill
 from wavegen.manifest import NetworkMode, Seccomp
 from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
@@ -80,7 +79,10 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         scratch_size=str(shell.limits.scratch),
         noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
         banner=tuple(_banner(shell)),
-        terminal_filter=_terminal_filter(),
+        minimal_root=shell.minimal_root,
+        seccomp=shell.seccomp.value,
+        filter=_filter.as_printf(),
+        filter_name=_filter.name(),
         status_fd=str(_STATUS_FD),
     )
 
@@ -160,7 +162,9 @@ def _place_line(rule: PathRule) -> RuleLine:
     if not rule.path.tail and rule.access in (Access.READ, Access.WRITE):
         kind = "home" if rule.path.anchor is Anchor.HOME else "project" if rule.access is Access.WRITE else "project-read"
         return RuleLine(f"rule {kind} - {path}" + (f" {_path(rule.source)}" if rule.source else ""), rule.origin)
-    return RuleLine(f"rule {'pin' if rule.pinned else _access(rule)} {sh(_asked_by(rule))} {path}", rule.origin)
+    if rule.pinned:
+        return RuleLine(f"rule pin {'wavegen' if rule.required else '-'} {path}", rule.origin)
+    return RuleLine(f"rule {_access(rule)} {sh(_asked_by(rule))} {path}", rule.origin)
 
 
 def _access(rule: PathRule) -> str:
@@ -202,6 +206,32 @@ def _banner(shell: Policy) -> Iterator[str]:
     yield "  fence:   the manifest, flake.nix and .wavegen are read-only"
 
 
+_PROJECT = Origin("the project is what the shell is for")
+# What is so in every fenced shell: what, what to do, why.
+_ALWAYS = (
+    (
+        "the project is writable, and with it what the host may run later: git settings (`nix develop` runs git), projects below, tasks, build scripts",
+        "review changes before you run git, Nix or a build outside the fence",
+        _PROJECT,
+    ),
+    (
+        "a file that is read-only or hidden by its name stays so until the host replaces it: an editor's save, git checkout, wavegen render",
+        "end the shells of a project first; a directory holds",
+        _PROJECT,
+    ),
+    (
+        "with a shared terminal, a command can signal the process group it was started in (kill 0)",
+        "start it from an interactive shell, which gives it a group of its own, or without a terminal",
+        Origin("how a terminal is shared"),
+    ),
+    (
+        "a file system that the host mounts later below a directory shown inside appears there, writable",
+        "mount it before the shell starts",
+        Origin("bwrap follows the host's mounts"),
+    ),
+)
+
+
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What bubblewrap alone does not hold."""
     for shell in plan.shells:
@@ -209,28 +239,29 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             yield from _shell_gaps(shell)
 
 
-def _shell_gaps(shell: Policy) -> Iterator[Gap]:
-    def gap(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
-        return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin)
+def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+    return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin)
 
-    match shell.network.mode:
+
+def _network_gaps(shell: Policy) -> Iterator[Gap]:
+    network = shell.network
+    match network.mode:
         case NetworkMode.HOST:
-            yield gap(
-                Effect.WEAKER,
-                "network: host reaches the host's loopback services, its LAN and its abstract sockets"
-                + (", and default_allowed_domains does not bind it" if shell.network.domains else ""),
-                "write network: open (public names only) or none",
-                shell.network.origin,
-            )
+            what = "network: host reaches the host's loopback services, its LAN, its abstract sockets, and sockets in directories that are shown"
+            unbound = ", and default_allowed_domains does not bind it" if network.domains else ""
+            yield _gap(shell, Effect.WEAKER, what + unbound, "write network: open (public names only) or none", network.origin)
         case NetworkMode.FILTERED | NetworkMode.OPEN:
-            yield gap(
-                Effect.STRICTER,
-                f"network: {shell.network.mode.value} has no network at all, as this version cannot filter by name",
-                "use default where the network is needed",
-                shell.network.origin,
-            )
+            what = f"network: {network.mode.value} has no network at all, as this version cannot filter by name"
+            yield _gap(shell, Effect.STRICTER, what, "use default where the network is needed", network.origin)
         case NetworkMode.NONE:
             pass
+
+
+def _shell_gaps(shell: Policy) -> Iterator[Gap]:
+    def gap(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+        return _gap(shell, effect, what, remedy, origin)
+
+    yield from _network_gaps(shell)
     bounds = [name for name, value in (("pids", shell.limits.pids), ("memory", shell.limits.memory), ("cpus", shell.limits.cpus)) if value is not None]
     if bounds:
         yield gap(
@@ -242,7 +273,7 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
     if shell.seccomp is not Seccomp.OFF:
         yield gap(
             Effect.WEAKER,
-            f"seccomp: {shell.seccomp.value} refuses only typing into a shared terminal (TIOCSTI, TIOCLINUX)",
+            f"seccomp: {shell.seccomp.value} refuses only typing into a shared terminal, the kernel's keyrings, vsock and foreign system calls",
             "keep the host's kernel patched; a container engine can add a filter",
             shell.seccomp_origin,
         )
@@ -256,37 +287,12 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
     for rule in shell.paths:
         if rule.socket:
             yield gap(Effect.WEAKER, f"whoever answers on a socket at {rule.path} acts outside the fence", "remove the entry", rule.origin)
-    yield gap(
-        Effect.WEAKER,
-        "the project is writable, and with it what the host may run later: git hooks and settings, .envrc, editor tasks, build scripts",
-        "review changes before you run git or a build outside the fence",
-        Origin("the project is what the shell is for"),
-    )
-
-
-_ARCH, _NR, _ARG1 = 4, 0, 24  # offsets in struct seccomp_data; args[1] by its low 32 bits, as the kernel's ioctl reads it
-_LD, _JEQ, _JGE, _RET = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _ENOSYS, _EPERM = 0x7FFF0000, 0x00050026, 0x00050001
-# One filter for both architectures. x32 and 32-bit calls have other numbers for ioctl, so they get ENOSYS.
-_TERMINAL_FILTER = (
-    (_LD, 0, 0, _ARCH),
-    (_JEQ, 0, 3, 0xC000003E),  # AUDIT_ARCH_X86_64
-    (_LD, 0, 0, _NR),
-    (_JGE, 8, 0, 0x40000000),  # x32
-    (_JEQ, 3, 6, 16),  # ioctl on x86_64
-    (_JEQ, 0, 6, 0xC00000B7),  # AUDIT_ARCH_AARCH64
-    (_LD, 0, 0, _NR),
-    (_JEQ, 0, 3, 29),  # ioctl on aarch64
-    (_LD, 0, 0, _ARG1),
-    (_JEQ, 3, 0, 0x5412),  # TIOCSTI
-    (_JEQ, 2, 0, 0x541C),  # TIOCLINUX
-    (_RET, 0, 0, _ALLOW),
-    (_RET, 0, 0, _ENOSYS),
-    (_RET, 0, 0, _EPERM),
-)
-
-
-def _terminal_filter() -> str:
-    """The filter as bash's printf writes it: struct sock_filter[], little-endian like both architectures."""
-    code = b"".join(struct.pack("<HBBI", *instruction) for instruction in _TERMINAL_FILTER)
-    return "".join(f"\\{byte:03o}" for byte in code)
+    yield from (gap(Effect.WEAKER, what, remedy, origin) for what, remedy, origin in _ALWAYS)
+    denied = [rule for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at]
+    if denied:
+        yield gap(
+            Effect.WEAKER,
+            "deny_read_paths hides what exists when the shell starts, and no other hard link to it",
+            "deny a directory, and put the secret there",
+            denied[0].origin,
+        )
