@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from fence import MANIFEST, PYTHON, Fence, name_of, users
+from helpers import in_place_of_bwrap
 
 pytestmark = pytest.mark.needs("bwrap")
 
@@ -415,11 +416,8 @@ def _with_bwrap(fence: Fence, text: str | None, *command: str) -> subprocess.Com
     fake = fence.base / "bwrap"
     fake.write_text(text or "")
     fake.chmod(0o755 if text else 0o644)
-    real = shutil.which("bwrap")
-    assert real
-    own = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-r", "-m"]
-    inside = ["sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", str(fake), os.path.realpath(real)]
-    return subprocess.run([*own, *inside, *fence.argv("default", command)], cwd=fence.project, env=fence.environment(), capture_output=True, text=True)
+    argv = [*in_place_of_bwrap(fake), *fence.argv("default", command)]
+    return subprocess.run(argv, cwd=fence.project, env=fence.environment(), capture_output=True, text=True)
 
 
 NO_NAMESPACES = "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n"

@@ -21,8 +21,8 @@ ROWS = (
     ("policy",),
     ("domains", "paths", "personas", "defaults", "path_rules", "planner"),
     ("resources",),
-    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
-    ("output", "git", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
+    ("backends", "backends._filter", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
+    ("tools", "output", "git", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
     ("cli",),
     ("__main__",),
 )
@@ -47,7 +47,7 @@ MACHINE = {
     "threading",
     "multiprocessing",
 }
-TOUCH_THE_MACHINE = {"output", "git", "project", "launch", "surroundings", "registries", "recognise", "starter", "resources", "cli"}
+TOUCH_THE_MACHINE = {"tools", "output", "git", "project", "launch", "surroundings", "registries", "recognise", "starter", "resources", "cli"}
 THIRD_PARTY = {"cli": {"click"}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
 
 
@@ -153,7 +153,8 @@ ALLOWED = {
     '"" if loop.last else " \\\\"',
     "system_paths",
     "scratch_size",
-    "terminal_filter",
+    "filter",
+    "filter_name",
     "status_fd",
 }
 

@@ -434,7 +434,12 @@ def test_the_same_manifest_is_the_same_plan() -> None:
 
 def test_an_overlay_that_says_nothing_changes_nothing_but_that_it_is_there() -> None:
     text = "runtime: {sandbox: {packages: [go]}}\n"
-    assert planned(text, "") == replace(planned(text), overlaid=True)
+    with_it, without = planned(text, ""), planned(text)
+    assert replace(with_it, shells=without.shells) == replace(without, overlaid=True)
+    for one, other in zip(with_it.shells, without.shells, strict=True):
+        # What is there must stay there; what is not need not be.
+        changed = {str(a.path) for a, b in zip(one.paths, other.paths, strict=True) if a != b}
+        assert changed == ({"./wave.sandbox.yaml"} if one.fenced else set())
 
 
 @pytest.mark.parametrize(

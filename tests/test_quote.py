@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import call, project
+from helpers import call, in_place_of_bwrap, project
 
 from wavegen import quote
 
@@ -198,15 +198,14 @@ def test_the_flake_of_a_hostile_manifest_says_what_the_manifest_says(hostile: Pa
     assert sorted(plan["personas"]) == names()
 
 
-@pytest.mark.needs("bash")
+@pytest.mark.needs("bash", "bwrap")
 def test_the_wrapper_of_a_hostile_manifest_hands_each_path_to_bwrap_unharmed(hostile: Path, tmp_path: Path) -> None:
     """A bwrap that only tells what it was given stands in for the real one."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "bwrap").write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
-    (tools / "bwrap").chmod(0o755)
-    env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    done = subprocess.run([str(hostile / ".wavegen/bin/default"), "--", "true", "$(touch owned)"], cwd=hostile, env=env, capture_output=True, check=False)
+    told = tmp_path / "bwrap"
+    told.write_text("#!/bin/sh\nprintf '%s\\0' \"$@\"\n")
+    told.chmod(0o755)
+    argv = [*in_place_of_bwrap(told), str(hostile / ".wavegen/bin/default"), "--", "true", "$(touch owned)"]
+    done = subprocess.run(argv, cwd=hostile, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     argv = [os.fsdecode(word) for word in done.stdout.split(b"\0")[:-1]]
     shown = {place for option, source, place in zip(argv, argv[1:], argv[2:], strict=False) if option == "--ro-bind" and source == place}

@@ -6,6 +6,7 @@ import os
 import subprocess
 
 from wavegen.errors import MachineError
+from wavegen.tools import SYSTEM, directories, find
 
 
 def add_command(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -41,7 +42,10 @@ def _filters(root: str) -> tuple[str, ...]:
 
 
 def _git(root: str, arguments: tuple[str, ...], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    program = find("git", root, (*SYSTEM, *directories(root, environment.get("PATH", ""))))
+    if not program:
+        raise MachineError("git is not on the PATH", "install git")
     try:
-        return subprocess.run(("git", *arguments), cwd=root, env=environment, capture_output=True, text=True, errors="replace", check=False)
+        return subprocess.run((program, *arguments), cwd=root, env=environment, capture_output=True, text=True, errors="replace", check=False)
     except OSError as failed:
         raise MachineError(f"git cannot be started: {failed.strerror}", "install git") from None

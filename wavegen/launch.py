@@ -11,6 +11,7 @@ from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
 from wavegen.policy import Plan, Policy
 from wavegen.project import Project
+from wavegen.tools import SYSTEM, directories, find
 
 
 def shell_of(plan: Plan, name: str | None) -> Policy:
@@ -33,26 +34,24 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
 
 
 def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
-    """Replace this process by the shell's wrapper, rendered from the plan at hand. Raises FenceError."""
+    """Replace this process by the shell's wrapper, rendered from the plan at hand. Raises FenceError.
+
+    Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next
+    session can be made in this one.
+    """
+    if project.known != frozenset(project.inputs):
+        what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
+        raise FenceError(what, "run wavegen render")
     text = wrapper(project.plan, shell).encode()
     handle = os.memfd_create("wavegen", 0)
     with os.fdopen(os.dup(handle), "wb") as stream:
         stream.write(text)
     os.set_inheritable(handle, True)  # noqa: FBT003
-    bash = _bash(project.root)
+    bash = find("bash", project.root, (*SYSTEM, *directories(project.root, os.environ.get("PATH", ""))))
+    if not bash:
+        raise FenceError("bash is not on the PATH", "install bash")
     arguments = [bash, "-p", f"/proc/self/fd/{handle}", "--project", project.root, "--", *command]
     try:
         os.execv(bash, arguments)
     except OSError as failed:
         raise FenceError(f"{bash} cannot be started: {failed.strerror}", "check the command's length and bash itself") from None
-
-
-def _bash(root: str) -> str:
-    """bash from the PATH, but not from a directory that the project could have filled."""
-    for directory in os.environ.get("PATH", "").split(":"):
-        path = os.path.join(directory, "bash")
-        real = os.path.realpath(path)
-        inside = any(p == root or p.startswith(root + "/") for p in (path, real))
-        if os.path.isabs(directory) and os.access(path, os.X_OK) and not inside:
-            return path
-    raise FenceError("bash is not on the PATH", "install bash")

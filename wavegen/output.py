@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from enum import Enum
 
 from wavegen import VERSION
 from wavegen.backends import HEADER_MARK, File
-from wavegen.errors import MachineError, UsageError
+from wavegen.errors import MachineError, UsageError, WavegenError
 from wavegen.nodes import SIZE_LIMIT, Source
 from wavegen.quote import json_text
 
@@ -83,11 +84,11 @@ def read_source(root: str, name: str, shown: str) -> Source | None:
 def read_lock(root: str) -> Lock:
     """The lock of the last render; empty where there is none or it cannot be understood."""
     try:
-        with open(os.path.join(root, LOCK), encoding="utf-8") as stream:
-            value = json.load(stream)
+        source = read_source(root, LOCK, LOCK)
+        value = json.loads(source.data) if source else {}
         inputs, outputs = value["inputs"], value["outputs"]
         return Lock({str(k): str(v) for k, v in inputs.items()}, {str(k): str(v) for k, v in outputs.items()})
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, WavegenError):
         return Lock({}, {})
 
 
@@ -220,7 +221,14 @@ class Tree:
         """Two renders at once would take each other's temporary files away."""
         handle = os.open(self._path(TREE), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Not forever: a command inside can hold a lock, too.
+            for _ in range(100):
+                with suppress(BlockingIOError):
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.1)
+            else:
+                raise MachineError(f"{TREE} is locked by another program", "end it, or the shell that runs it, and try again")
             yield
         finally:
             os.close(handle)

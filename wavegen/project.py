@@ -22,6 +22,8 @@ class Project:
     root: str
     plan: Plan
     inputs: dict[str, str]
+    known: frozenset[str]
+    """The inputs of the last render, by name."""
     sources: dict[str, str]
 
 
@@ -74,7 +76,7 @@ def load(manifest: str | None, *, accept: bool = False) -> Project:
     sources = {s.name: s.data.decode("utf-8", "replace") for s in (source, overlay) if s}
     planned = plan(source, overlay, OVERLAY)
     inputs = {s.name: digest(s.data) for s in (source, overlay) if s}
-    return Project(root, planned, inputs, sources)
+    return Project(root, planned, inputs, frozenset(known), sources)
 
 
 def path_notes(root: str) -> tuple[Problem, ...]:

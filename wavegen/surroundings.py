@@ -21,6 +21,7 @@ from wavegen.decode import Text
 from wavegen.defaults import DANGEROUS
 from wavegen.domains import BadDomainError, domain_rule, too_broad
 from wavegen.errors import Location
+from wavegen.tools import directories, find, within
 
 SIZE_LIMIT = 32 * 1024**2
 """Bytes of the largest file that is read: a lock file of thousands of packages has a few."""
@@ -81,36 +82,17 @@ class Surroundings:
 
     def ask(self, *words: str) -> str:
         """What a tool prints, run outside of the project; empty where there is none, it fails, or takes too long."""
-        tool = self._tool(words[0])
+        path = directories(self.root, self.env.get("PATH", ""))
+        tool = find(words[0], self.root, path)
         if not tool:
             return ""
         # PATH too: a script on an innocent path finds its interpreter there.
         kept = {k: v for k, v in self.env.items() if k not in DANGEROUS and self.root not in v}
-        environment = {**kept, **_QUIET, "PATH": os.pathsep.join(self._path())}
+        environment = {**kept, **_QUIET, "PATH": os.pathsep.join(path)}
         try:
             return _run([tool, *words[1:]], environment)
         except OSError:
             return ""
-
-    def _path(self) -> list[str]:
-        """The directories of PATH that are not in the project, nor relative, which would be the same."""
-        entries = self.env.get("PATH", "").split(os.pathsep)
-        return [e for e in entries if os.path.isabs(e) and not self._inside(e)]
-
-    def _tool(self, name: str) -> str:
-        for directory in self._path():
-            path = os.path.join(directory, name)
-            if os.path.isfile(path) and os.access(path, os.X_OK) and not self._inside(path):
-                return path
-        return ""
-
-    def _inside(self, path: str) -> bool:
-        return within(os.path.normpath(path), self.root) or within(os.path.realpath(path), self.root)
-
-
-def within(path: str, directory: str) -> bool:
-    """Whether a path is a directory or lies below it."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def text_of(path: str) -> str:
