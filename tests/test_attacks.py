@@ -1,0 +1,363 @@
+"""Ways out that were found by attacking the fence, each played through both sessions. A pass is that nothing came of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fence import PYTHON, Fence, name_of, users
+
+pytestmark = pytest.mark.needs("bwrap")
+
+SHELLS = ("default", "restricted")
+WHO = pytest.mark.parametrize("uid", users(), ids=name_of)
+
+
+@pytest.fixture
+def new() -> Iterator[object]:
+    """Makes a fence from what stands under `sandbox:`; all are removed at the end."""
+    made: list[Fence] = []
+
+    def make(sandbox: str = "", **options: object) -> Fence:
+        text = "metadata: {name: a}\n" + (f"runtime:\n  sandbox:\n{sandbox}" if sandbox else "")
+        made.append(Fence.create(text, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.remove()
+
+
+def put(fence: Fence, *names: str, text: str = "CANARY") -> None:
+    """Files below the base directory, owned by the user."""
+    for name in names:
+        path = fence.base / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    fence.own()
+
+
+def again(fence: Fence, sandbox: str) -> None:
+    """Render another manifest."""
+    fence.write("wave.yaml", f"metadata: {{name: a}}\nruntime:\n  sandbox:\n{sandbox}")
+    fence.own()
+    done = fence.render()
+    assert done.returncode == 0, done.stderr
+
+
+# --- renaming what a mount hangs in
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_directories_above_the_project_cannot_be_turned_into_links(new, uid: int, shell: str) -> None:
+    made = new("    deny_read_paths: [.env]\n", uid=uid, project="home/src/p")
+    put(made, "home/src/p/.env")
+    first = "mv ~/src ~/old; mkdir -p ~/T/p ~/V; ln -s .. ~/V/p; ln -s .. ~/T/p/l; ln -s T/p/l ~/src; ln -s ../../V l; true"
+    assert made.enter("sh", "-c", first, shell=shell).returncode == 0
+    before = (made.project / "wave.yaml").read_text()
+    second = "cat ~/T/p/.env ~/src/p/.env .env; echo '#PWNED' >>~/T/p/wave.yaml; echo evil >~/T/p/.wavegen/bin/default; echo '#PWNED' >>wave.yaml"
+    done = made.enter("sh", "-c", second, shell=shell)
+    assert "CANARY" not in done.stdout
+    assert (made.project / "wave.yaml").read_text() == before
+    assert "evil" not in (made.project / ".wavegen/bin/default").read_text()
+
+
+@WHO
+def test_a_link_in_the_private_home_makes_nothing_on_the_host(new, uid: int) -> None:
+    made = new(uid=uid, project="home/src/p")
+    assert made.enter("true").returncode == 0
+    home = next((made.home / ".local/state/wavegen").glob("*/default/home"))
+    (home / "src/p").rmdir()
+    (home / "src").rmdir()
+    target = made.base / "elsewhere"
+    target.mkdir()
+    (home / "src").symlink_to(f"../../../../../../../../oldroot{target}")
+    made.own()
+    done = made.enter("true")
+    assert done.returncode == 125
+    assert list(target.iterdir()) == []
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_directory_above_a_hidden_or_read_only_path_cannot_be_renamed(new, uid: int, shell: str) -> None:
+    made = new("    deny_read_paths: [config/secrets/.env]\n    paths: [{path: vendor/lib, access: read, optional: true}]\n", uid=uid)
+    put(made, "work/project/config/secrets/.env", "work/project/vendor/lib/f")
+    made.enter("sh", "-c", "mv config c2; mv config/secrets s2; mv vendor v2; mv vendor/lib l2", shell=shell)
+    second = "cat */secrets/.env config/*/.env s2/.env c2/*/.env; for d in vendor v2; do echo PWNED >$d/lib/f; done; echo PWNED >l2/f; echo new >vendor/new"
+    done = made.enter("sh", "-c", second, shell=shell)
+    assert "CANARY" not in done.stdout
+    assert (made.project / "vendor/lib/f").read_text() == "CANARY"
+    assert (made.project / "vendor/new").read_text() == "new\n"
+
+
+@WHO
+def test_a_write_grant_that_holds_the_project_does_not_unpin_it(new, uid: int) -> None:
+    made = new("    paths: [{path: ~/src, access: write}]\n", uid=uid, project="home/src/a/p")
+    before = (made.project / ".wavegen/bin/default").read_text()
+    first = "mv ~/src/a ~/src/b; mkdir -p ~/src/a/p/.wavegen/bin; echo evil >~/src/a/p/.wavegen/bin/default; echo kept >~/src/kept"
+    made.enter("sh", "-c", first)
+    assert (made.project / ".wavegen/bin/default").read_text() == before
+    assert (made.home / "src/kept").read_text() == "kept\n"
+
+
+# --- programs of the project on the PATH
+
+
+@WHO
+def test_no_program_of_the_project_is_started_on_the_host(new, uid: int) -> None:
+    made = new("    paths: [{path: ~/.gitconfig, access: read, optional: true}]\n    env_passthrough: [GH_TOKEN]\n", uid=uid)
+    log = made.base / "log"
+    for name in ("bwrap", "readlink", "env", "mkdir", "mv", "cat", "gh", "bash", "sh", "git", "printf", "dirname"):
+        put(made, f"work/project/bin/{name}", text=f"#!/bin/sh\n[ -e /proc/1/root/nonexistent ]\necho {name} >>{log}\n")
+        (made.project / "bin" / name).chmod(0o755)
+    put(made, "home/dotfiles/gitconfig", "home/.config/gh/hosts.yml")
+    (made.home / ".gitconfig").symlink_to("dotfiles/gitconfig")
+    made.own()
+    env = made.environment() | {"BASH_FUNC_which%%": "() { :; }", "PATH": f"{made.project}/bin:/usr/bin:/bin"}
+    for shell in SHELLS:
+        # By its path, as the caller would find even `echo` in the project.
+        done = made.enter("/bin/sh", "-c", "/bin/cat ~/.gitconfig", shell=shell, env=env, stdin="x")
+        assert (done.returncode, done.stdout) == (0, "CANARY"), done.stderr
+    assert not log.exists(), log.read_text()
+
+
+def test_a_tool_in_a_directory_that_may_be_written_inside_is_not_started(new) -> None:
+    made = new("    paths: [{path: ~/.local/bin, access: write}]\n    env_passthrough: [GH_TOKEN]\n", uid=users()[0])
+    put(made, "home/.config/gh/hosts.yml")
+    put(made, "home/.local/bin/gh", text=f"#!/bin/sh\necho ran >>{made.base}/log\n")
+    (made.home / ".local/bin/gh").chmod(0o755)
+    env = made.environment(PATH=f"{made.home}/.local/bin:/usr/bin:/bin")
+    assert made.enter("true", env=env).returncode == 0
+    assert not (made.base / "log").exists()
+
+
+# --- a rule that hides, by every name
+
+
+def link_home(made: Fence) -> str:
+    """The home directory by a name that leads there."""
+    (made.base / "link").symlink_to("home")
+    return f"{made.base}/link"
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("sandbox", "read"),
+    [
+        pytest.param("    deny_read_paths: [@link/p/.env]\n", ".env", id="an absolute path through a link"),
+        pytest.param(
+            "    paths: [{path: ~/data, access: read}]\n    deny_read_paths: [~/store/data/secret]\n",
+            "~/data/secret",
+            id="the place that a granted link leads to",
+        ),
+        pytest.param(
+            "    paths: [{path: ~/.config, access: write}]\n    deny_read_paths: [~/.config/gh]\n",
+            "~/.config/gh/f ~/.config/gh-real/f",
+            id="a link below a grant",
+        ),
+        pytest.param("    deny_read_paths: [@home/p/dir]\n", "dir/f", id="an absolute path in the project"),
+        pytest.param("    deny_read_paths: [dir/.././dir]\n", "", id="refused: .."),
+        pytest.param("    deny_read_paths: [deep/er]\n", "deep/er/f", id="a directory"),
+        pytest.param("    deny_read_paths: [to-dir/f]\n", "dir/f to-dir/f", id="a file by a link in the project"),
+    ],
+)
+def test_what_is_denied_is_hidden_by_every_name(new, uid: int, shell: str, sandbox: str, read: str) -> None:
+    made = new(uid=uid, project="home/p")
+    put(made, "home/p/.env", "home/store/data/secret", "home/dotfiles/config/gh-real/f", "home/p/dir/f", "home/p/deep/er/f")
+    (made.home / "data").symlink_to("store/data")
+    (made.home / ".config").symlink_to("dotfiles/config")
+    (made.home / ".config/gh").symlink_to("gh-real")
+    (made.project / "to-dir").symlink_to("dir")
+    link = link_home(made)
+    made.own()
+    if not read:
+        made.write("wave.yaml", f"metadata: {{name: a}}\nruntime:\n  sandbox:\n{sandbox}")
+        assert made.render().returncode == 2
+        return
+    again(made, sandbox.replace("@link", link).replace("@home", str(made.home)))
+    assert "CANARY" in subprocess.run(["sh", "-c", f"cat {read}"], cwd=made.project, env=made.environment(), capture_output=True, text=True).stdout
+    done = made.enter("sh", "-c", f"cat {read}", shell=shell)
+    assert (done.returncode, "CANARY" in done.stdout) == (1, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/etc/os-release", "/etc/os-release /usr/lib/os-release"),
+        ("/usr/bin/perl", "/usr/bin/perl /bin/perl"),
+        ("/bin/grep", "/bin/grep /usr/bin/grep"),
+        ("/usr/share/doc", "/usr/share/doc/*/copyright"),
+    ],
+)
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_is_denied_of_the_system_is_hidden_by_every_name(new, path: str, names: str, shell: str) -> None:
+    made = new(f"    deny_read_paths: [{path}]\n", uid=users()[0])
+    done = made.enter("sh", "-c", f"head -c 1 {names} | wc -c", shell=shell)
+    assert done.stdout.strip() == "0", done.stderr
+
+
+@pytest.mark.parametrize(
+    "sandbox", ["paths: [{path: ~/a, access: read}], deny_read_paths: [@home/a]", "paths: [{path: ~/a/b, access: read}], deny_read_paths: [@home/a]"]
+)
+def test_a_grant_and_a_denial_by_different_names_are_a_contradiction(new, sandbox: str) -> None:
+    made = new(uid=users()[0])
+    put(made, "home/a/b/f")
+    made.write("wave.yaml", f"metadata: {{name: a}}\nruntime: {{sandbox: {{{sandbox.replace('@home', str(made.home))}}}}}\n")
+    made.own()
+    assert made.render().returncode == 0
+    done = made.enter("sh", "-c", "cat ~/a/f ~/a/b/f")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "wave.yaml:2" in done.stderr
+
+
+@pytest.mark.needs("user")
+def test_a_denial_that_cannot_be_checked_stops_the_shell(new) -> None:
+    made = new("    deny_read_paths: [config/.env]\n", uid=users()[-1])
+    put(made, "work/project/config/.env")
+    made.enter("sh", "-c", "chmod 0 config")
+    done = made.enter("sh", "-c", "chmod 755 config; cat config/.env")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "cannot be entered" in done.stderr
+
+
+@WHO
+@pytest.mark.parametrize("name", ["wave.yaml", "flake.lock", ".wavegen"])
+def test_a_file_of_the_fence_can_be_hidden_and_stays_pinned(new, uid: int, name: str) -> None:
+    made = new(f"    deny_read_paths: [{name}]\n", uid=uid)
+    done = made.enter("sh", "-c", f"cat {name} {name}/plan.json; rm -rf {name}; mv {name} x; echo evil >{name}; true")
+    assert done.stdout == ""
+    assert (made.project / name).exists()
+    assert made.render("--check").returncode == 0
+
+
+# --- what can be made for the next session
+
+
+@pytest.mark.parametrize("name", ["wave.yaml", "flake.nix", "flake.lock", ".wavegen/plan.json"])
+def test_a_shell_does_not_start_where_a_file_of_the_fence_is_missing(new, name: str) -> None:
+    made = new(uid=users()[0])
+    path = made.project / name
+    if name.startswith(".wavegen"):
+        return
+    path.unlink()
+    done = made.enter("sh", "-c", f"echo evil >{name}")
+    assert (done.returncode, path.exists()) == (125, False)
+    assert "run wavegen render" in done.stderr
+
+
+def test_an_overlay_that_was_rendered_and_is_gone_stops_every_way_in(new) -> None:
+    made = new(uid=os.getuid())
+    made.write("wave.sandbox.yaml", "runtime: {sandbox: {packages: [go]}}\n")
+    assert made.render("--accept-new").returncode == 0
+    (made.project / "wave.sandbox.yaml").unlink()
+    assert made.enter("sh", "-c", "echo evil >wave.sandbox.yaml").returncode == 125
+    assert made.wavegen("run", "sh", "-c", "echo evil >wave.sandbox.yaml").returncode == 125
+    assert not (made.project / "wave.sandbox.yaml").exists()
+
+
+def test_run_refuses_a_project_that_was_never_rendered(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text("metadata: {name: a}\n")
+    made = Fence(tmp_path, tmp_path, tmp_path, os.getuid())
+    done = made.wavegen("run", "echo", "RAN", HOME=os.environ["HOME"])
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "run wavegen render" in done.stderr
+
+
+def test_a_lock_that_is_no_file_does_not_hold_anything_up(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text("metadata: {name: a}\n")
+    (tmp_path / ".wavegen").mkdir()
+    os.mkfifo(tmp_path / ".wavegen/lock.json")
+    made = Fence(tmp_path, tmp_path, tmp_path, os.getuid())
+    assert made.wavegen("run", "true", HOME=os.environ["HOME"]).returncode == 125
+    assert made.wavegen("render").returncode == 2
+
+
+# --- the kernel, descriptors, odd callers
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_keyrings_of_the_session_and_vsock_are_out_of_reach(new, uid: int, shell: str) -> None:
+    made = new(uid=uid)
+    code = """
+import ctypes, errno, json, platform, socket
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = {'x86_64': (248, 249, 250), 'aarch64': (217, 218, 219)}[platform.machine()]
+def refused(n, *a):
+    return libc.syscall(n, *a) == -1 and ctypes.get_errno() == errno.EPERM
+found = [refused(numbers[0], b'user', b'wg', b'x', 1, -3), refused(numbers[1], b'user', b'wg', None, -3), refused(numbers[2], 0, -3, 0)]
+try:
+    socket.socket(40, socket.SOCK_STREAM)
+    found.append(False)
+except OSError as e:
+    found.append(e.errno == errno.EAFNOSUPPORT)
+print(json.dumps(found))
+"""
+    assert made.python(code, shell=shell) == [True] * 4
+
+
+@WHO
+def test_a_file_given_as_input_cannot_be_written(new, uid: int) -> None:
+    made = new(uid=uid)
+    put(made, "home/prompt.txt", text="ask\n")
+    with (made.home / "prompt.txt").open() as prompt:
+        done = subprocess.run(
+            made.argv("default", ("sh", "-c", "cat; echo PWNED >>/proc/self/fd/0")),
+            stdin=prompt,
+            cwd=made.project,
+            env=made.environment(),
+            capture_output=True,
+            text=True,
+        )
+    assert done.stdout == "ask\n"
+    assert (made.home / "prompt.txt").read_text() == "ask\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_do_not_change_the_status(new, closed: str) -> None:
+    made = new(uid=os.getuid())
+    argv = ["bash", "-c", f'"$@" {closed}', "bash", *made.argv("default", ("sh", "-c", "exit 7"))]
+    assert subprocess.run(argv, cwd=made.project, env=made.environment(), capture_output=True).returncode == 7
+
+
+@WHO
+def test_what_is_kept_elsewhere_is_hidden_too(new, uid: int) -> None:
+    made = new(uid=uid)
+    state = made.base / "state"
+    env = made.environment(XDG_STATE_HOME=str(state))
+    state.mkdir()
+    made.own()
+    assert made.enter("sh", "-c", "echo TOKEN >~/login", env=env).returncode == 0
+    again(made, f"    paths: [{{path: {made.base}, access: read}}]\n")
+    for shell in SHELLS:
+        done = made.enter("sh", "-c", f"cat {state}/wavegen/*/*/home/login", shell=shell, env=env)
+        assert "TOKEN" not in done.stdout
+
+
+def test_programs_of_another_architecture_are_refused(new) -> None:
+    """int 0x80 is the way into the 32-bit calls, whose numbers no filter of 64-bit ones knows."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("x86_64 only")
+    made = new(uid=users()[0])
+    code = """
+import ctypes, json, mmap, os
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(bytes.fromhex('53b814000000cd805bc3'))  # getpid by int 0x80
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+print(json.dumps(ctypes.CFUNCTYPE(ctypes.c_int)(address)()))
+"""
+    assert made.python(code) == -38  # ENOSYS
+
+
+def test_python_inside_starts_threads_and_processes(new) -> None:
+    made = new(uid=users()[0])
+    done = made.enter(
+        PYTHON, "-c", "import concurrent.futures as c, subprocess; print(list(c.ThreadPoolExecutor().map(abs, [-1]))); subprocess.run(['true'], check=True)"
+    )
+    assert (done.returncode, done.stdout) == (0, "[1]\n")
