@@ -20,10 +20,14 @@ CORPUS = Path(__file__).parent.parent.parent / "shared/manifests/current.yaml"
 
 
 def once(argv: list[str], directory: Path) -> float:
-    """Milliseconds of one run; it must succeed."""
+    """Milliseconds of one run; it must succeed. A word @FILE is the descriptor of that file, open."""
+    handles = [os.open(word.removeprefix("@"), os.O_RDONLY) for word in argv if word.startswith("@")]
+    argv = [str(handles[0]) if word.startswith("@") else word for word in argv]
     start = time.perf_counter()
-    done = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    done = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=handles, check=False)
     taken = (time.perf_counter() - start) * 1000
+    for handle in handles:
+        os.close(handle)
     if done.returncode:
         sys.exit(f"{shlex.join(argv)}: status {done.returncode}")
     return taken
@@ -57,7 +61,8 @@ def main() -> None:
     python, wavegen = sys.executable, [sys.executable, "-m", "wavegen"]
     with tempfile.TemporaryDirectory() as name:
         base = Path(name).resolve()
-        os.environ |= {"HOME": str(base / "home"), "XDG_STATE_HOME": str(base / "state")}
+        os.environ |= {"HOME": str(base / "home")}
+        os.environ.pop("XDG_STATE_HOME", None)
         (base / "home").mkdir()
         project = base / "project"
         project.mkdir()
@@ -65,8 +70,12 @@ def main() -> None:
         subprocess.run([*wavegen, "render"], cwd=project, check=True, capture_output=True)
         for shell in ("default", "restricted"):
             wrapper = [str(project / ".wavegen/bin" / shell), "/bin/true"]
+            subprocess.run(wrapper, cwd=project, check=True)
             printed = subprocess.run([wrapper[0], "--print", "--", "/bin/true"], cwd=project, check=True, capture_output=True, text=True).stdout
+            (rules,) = (base / "home/.local/state/wavegen").glob(f"*/{shell}/filter-*")
             raw = shlex.split(printed)
+            end = raw.index("--")
+            raw[end:end] = ["--new-session", "--seccomp", f"@{rules}"]
             compare(f"starting {shell}", project, ("bwrap with the same arguments", raw), (f"wrapper of {shell}", wrapper), limit="1.5x")
         bare = ("python3 -c pass", [python, "-c", "pass"])
         render = ("render, nothing to do", [*wavegen, "render"])

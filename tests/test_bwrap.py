@@ -51,19 +51,19 @@ def test_what_lies_deeper_is_mounted_later(shell: str, before: str, after: str) 
 
 
 def test_the_root_comes_before_everything() -> None:
-    mounts = [line for line in lines("default") if line.startswith(("--ro-bind", "--tmpfs", "--dev", "--proc", "--bind", "hidden"))]
+    mounts = [line for line in lines("default") if line.startswith(("--ro-bind", "--tmpfs", "--dev", "--proc", "--bind"))]
     assert mounts[0] == "--ro-bind / /"
 
 
 def test_a_deeper_rule_of_the_manifest_follows_the_mask_it_lies_in() -> None:
     all_lines = lines("default", "    paths: [{path: /var/lib/mine, access: read}, {path: /srv, access: read}]\n")
-    assert all_lines.index("hidden /var") < all_lines.index("named read wave.yaml:4 /var/lib/mine")
-    assert "hidden /srv" not in all_lines
+    assert all_lines.index("/var") < all_lines.index("named read wave.yaml:4 /var/lib/mine")
+    assert "/srv" not in all_lines
 
 
 def test_a_default_rule_inside_a_granted_directory_still_holds() -> None:
     all_lines = lines("default", "    paths: [{path: /etc, access: read}]\n")
-    assert all_lines.index("named read wave.yaml:4 /etc") < all_lines.index("hidden /etc/shadow")
+    assert all_lines.index("named read wave.yaml:4 /etc") < all_lines.index("/etc/shadow")
 
 
 def test_own_files_come_last_and_are_pinned() -> None:
@@ -103,7 +103,7 @@ def test_an_option_is_there_exactly_where_the_policy_asks_for_it(sandbox: str, s
 
 def test_every_rule_names_where_it_comes_from() -> None:
     made = text("default", "    paths: [{path: ~/.gitconfig, access: read}]\n    env_passthrough: [TOKEN_A]\n")
-    rules = re.findall(r"^ +(?:--|hidden|rule|named|neighbours|[A-Z_]+ )[^\n]*", made.split("banner()")[0], re.MULTILINE)
+    rules = re.findall(r"^ +(?:--|/|rule|named|neighbours|[A-Z_]+ )[^\n]*", made.split("banner()")[0], re.MULTILINE)
     assert len(rules) > 100
     assert [rule for rule in rules if "# default: " not in rule and "# wave.yaml:" not in rule] == []
 

@@ -154,6 +154,8 @@ ALLOWED = {
     "system_paths",
     "scratch_size",
     "filter",
+    "run.before",
+    "run.after",
     "filter_name",
     "status_fd",
 }
@@ -176,5 +178,5 @@ def test_the_allow_list_of_bare_values_holds_nothing_idle() -> None:
 
 def test_templates_hold_no_logic_beyond_loops_and_presence() -> None:
     statements = [s for file in templates() for s in re.findall(r"\{%-?\s*(\w+)", file.read_text("utf-8"))]
-    assert set(statements) <= {"for", "endfor", "if", "else", "endif"}
+    assert set(statements) <= {"for", "endfor", "if", "else", "endif", "include"}
     assert "|safe" not in "".join(file.read_text("utf-8").replace(" ", "") for file in templates())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from itertools import groupby
 from typing import assert_never
 
@@ -42,10 +43,11 @@ class RuleLine:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive lines: words of one array, or calls."""
+    """Consecutive lines of one kind, and what stands around them."""
 
-    calls: bool
+    before: str
     lines: tuple[RuleLine, ...]
+    after: str
 
 
 # Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
@@ -79,6 +81,7 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         scratch_size=str(shell.limits.scratch),
         noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
         banner=tuple(_banner(shell)),
+        named=any(rule.origin.at and rule.path.tail for rule in shell.paths),
         minimal_root=shell.minimal_root,
         seccomp=shell.seccomp.value,
         filter=_filter.as_printf(),
@@ -114,23 +117,43 @@ def _kernel_mounts() -> Iterator[Option]:
 
 
 def _system(shell: Policy) -> Iterator[Run]:
-    """The rules about the host's own paths, shallow to deep: runs of plain mounts, and of calls that look first."""
+    """The rules about the host's own paths, shallow to deep, in runs of one kind."""
     ground = [rule for rule in shell.paths if rule.path.anchor is Anchor.ROOT]
-    order = {id(rule): (len(rule.path.parts()), _calls(rule)) for rule in ground}
-    lines: list[tuple[bool, RuleLine]] = []
-    for rule in sorted(ground, key=lambda rule: order[id(rule)]):
-        lines.append((_calls(rule), _system_line(rule, shell)))
+    lines: list[tuple[Kind, RuleLine]] = []
+    for rule in sorted(ground, key=lambda rule: (len(rule.path.parts()), _kind(rule).value)):
+        lines.append((_kind(rule), _system_line(rule, shell)))
         if not rule.path.tail:
             # Above the root, below everything else; /proc/sys is read-only before anything can be granted there.
-            lines += [(False, RuleLine(_words(option.words), option.origin)) for option in _kernel_mounts()]
-            lines.append((True, RuleLine("wg_late+=(--remount-ro /dev)", Origin("it is a tmpfs without a limit, and nothing is made there"))))
-    for calls, run in groupby(lines, key=lambda pair: pair[0]):
-        yield Run(calls, tuple(line for _, line in run))
+            lines += [(Kind.MOUNTS, RuleLine(_words(option.words), option.origin)) for option in _kernel_mounts()]
+            lines.append((Kind.LATE, RuleLine("--remount-ro /dev", Origin("it is a tmpfs without a limit, and nothing is made there"))))
+    for kind, run in groupby(lines, key=lambda pair: pair[0]):
+        before, after = _AROUND[kind]
+        yield Run(before, tuple(line for _, line in run), after)
 
 
-def _calls(rule: PathRule) -> bool:
-    """Whether bash must look at the host before it knows what to mount."""
-    return rule.origin.at is not None or rule.access is Access.HIDE
+class Kind(Enum):
+    """What a line about a path of the system is: words for bwrap, paths that are looked at first, or a call."""
+
+    MOUNTS = 0
+    LATE = 1
+    HIDDEN = 2
+    CALLS = 3
+
+
+_AROUND = {
+    Kind.MOUNTS: ("  wg_mounts+=(", "  )"),
+    Kind.LATE: ("  wg_late+=(", "  )"),
+    Kind.HIDDEN: ("  wg_hidden=(", '  )\n  hidden "${wg_hidden[@]}"'),
+    Kind.CALLS: ("  # What the manifest names:", ""),
+}
+
+
+def _kind(rule: PathRule) -> Kind:
+    if rule.origin.at:
+        return Kind.CALLS
+    if rule.access is not Access.HIDE:
+        return Kind.MOUNTS
+    return Kind.HIDDEN if rule.path.tail else Kind.LATE
 
 
 def _system_line(rule: PathRule, shell: Policy) -> RuleLine:
@@ -138,11 +161,9 @@ def _system_line(rule: PathRule, shell: Policy) -> RuleLine:
     if rule.origin.at:
         return RuleLine(_words(("named", _access(rule), _asked_by(rule), path)), rule.origin)
     match rule.access:
-        case Access.HIDE if rule.path.tail:
-            return RuleLine(_words(("hidden", path)), rule.origin)
         case Access.HIDE:
             # bwrap starts from an empty root; it is made read-only when all is mounted.
-            return RuleLine("wg_late+=(--remount-ro /)", rule.origin)
+            return RuleLine(sh(path) if rule.path.tail else "--remount-ro /", rule.origin)
         case Access.READ:
             return RuleLine(_words(("--ro-bind" if rule.required else "--ro-bind-try", path, path)), rule.origin)
         case Access.SCRATCH:
