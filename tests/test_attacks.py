@@ -222,6 +222,7 @@ def test_a_denial_that_cannot_be_checked_stops_the_shell(new) -> None:
     put(made, "work/project/config/.env")
     made.enter("sh", "-c", "chmod 0 config")
     done = made.enter("sh", "-c", "chmod 755 config; cat config/.env")
+    (made.project / "config").chmod(0o755)
     assert (done.returncode, done.stdout) == (125, "")
     assert "cannot be entered" in done.stderr
 
