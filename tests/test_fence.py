@@ -694,6 +694,7 @@ def test_a_missing_key_is_said_once(new) -> None:
     made = new("metadata: {name: k}\nruntime: {sandbox: {env_passthrough: [ANTHROPIC_API_KEY]}}\n")
     assert "ANTHROPIC_API_KEY is not set" in made.enter("true").stderr
     assert made.enter("true").stderr == ""
+    assert made.enter("true", shell="restricted").stderr == ""
 
 
 # --- ends

@@ -65,3 +65,15 @@ def test_run_says_125_where_the_manifest_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 125
     assert "did you mean 'packages'?" in done.stderr
     assert wavegen("run", "--shell", "nope", "true", cwd=tmp_path).returncode == 125
+
+
+def test_gaps_of_every_manifest_are_listed_the_first_time_and_counted_later(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text(MANIFEST)
+    first = wavegen("render", cwd=tmp_path).stderr
+    assert "default: network: host reaches the host's loopback services" in first
+    (tmp_path / "wave.yaml").write_text(MANIFEST + "runtime: {sandbox: {limits: {pids: 5}}}\n")
+    later = wavegen("render", cwd=tmp_path).stderr
+    assert "wave.yaml:2:30: gap: default, restricted: limits.pids are not enforced" in later
+    assert "network: host" not in later
+    assert "more gaps, as before (wavegen plan lists them)" in later
+    assert "network: host" in wavegen("plan", cwd=tmp_path).stderr

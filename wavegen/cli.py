@@ -98,13 +98,17 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         sys.exit(1 if check and findings else 0)
     done = tree.write()
     if done:
-        _show((*loaded.plan.notes, *project.path_notes(loaded.root)), gaps)
+        # Those that every manifest has are said the first time; later they would hide what a change brought.
+        shown = [gap for gap in gaps if gap.origin.at or not tree.before.outputs]
+        _show((*loaded.plan.notes, *project.path_notes(loaded.root)), shown)
+        if len(shown) < len(gaps):
+            click.echo(f"wavegen: note: {len(gaps) - len(shown)} more gaps, as before (wavegen plan lists them)", err=True)
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     if FLAKE in tree.foreign:
         click.echo(f"{FLAKE} is written by hand and stays as it is; add the shells to its outputs:\n    {ADOPT}", err=True)
     new = [finding.path for finding in done if finding.reason is Reason.MISSING]
-    if new and os.path.lexists(os.path.join(loaded.root, ".git")):
+    if (new or git_add) and os.path.lexists(os.path.join(loaded.root, ".git")):
         from wavegen import git
 
         paths = ("flake.nix", "flake.lock", ".wavegen")
