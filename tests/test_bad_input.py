@@ -109,7 +109,6 @@ def test_an_unknown_key_elsewhere_is_a_note_and_renders(tmp_path: Path) -> None:
         pytest.param(
             MINIMAL + "personas: {p: {sandbox: {shell: xyz}}}\n", "2:33", "there is no shell 'xyz' (shells: default, restricted, yolo)", id="far-shell"
         ),
-        pytest.param(MINIMAL + "adapters: {claude: {}}\npersonas: {p: {adapter: cluade}}\n", "3:25", "(did you mean 'claude'?)", id="adapter"),
         pytest.param(SANDBOX + "    shells: {yolo: {sandbox: true}}\n", "4:30", "yolo is the shell without a fence", id="fenced-yolo"),
         pytest.param(SANDBOX + "    shells: {default: {sandbox: false}}\n", "4:33", "default is always fenced", id="open-default"),
         pytest.param(SANDBOX + "    shells: {a: {network: none, domains: [x.org]}}\n", "4:42", "domains have no effect with network: none", id="idle-domains"),

@@ -462,3 +462,8 @@ def test_a_shells_name_is_a_word_for_files_and_flakes(name: str) -> None:
 @pytest.mark.parametrize("name", ["a", "A-b_9", "9a", "a" * 64, "persona"])
 def test_other_names_are_taken(name: str) -> None:
     assert sandbox(f"shells: {{'{name}': {{}}}}").shell(name) is not None
+
+
+def test_an_unknown_adapter_is_a_warning_as_wave_takes_such_manifests_too() -> None:
+    notes = planned("adapters: {claude: {}}\npersonas: {p: {adapter: cluade}}\n").notes
+    assert [(str(n.at), n.severity.value, n.hint) for n in notes] == [("wave.yaml:3:25", "warning", "did you mean 'claude'?")]

@@ -316,7 +316,8 @@ class _Planner:
             adapter_name, adapter = personas.adapter_of(persona, self.manifest.adapters)
             if persona.adapter and adapter is None:
                 hint = suggestion(persona.adapter, tuple(self.manifest.adapters)) or f"adapters: {', '.join(self.manifest.adapters) or 'none'}"
-                self.error(persona.adapter.at, f"personas.{name}.adapter: there is no adapter '{persona.adapter}'", hint)
+                # Wave takes such manifests too, and the fence does not depend on it.
+                self.warn(persona.adapter.at, f"personas.{name}.adapter: there is no adapter '{persona.adapter}'", hint)
             allowed, denied = personas.tools(persona, adapter)
             sandbox = persona.sandbox
             listed = sandbox.allowed_domains if sandbox else None
