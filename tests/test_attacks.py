@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fence import PYTHON, Fence, name_of, users
+from helpers import in_place_of_bwrap
 
 pytestmark = pytest.mark.needs("bwrap")
 
@@ -157,14 +158,13 @@ def link_home(made: Fence) -> str:
             id="the place that a granted link leads to",
         ),
         pytest.param(
-            "    paths: [{path: ~/.config, access: write}]\n    deny_read_paths: [~/.config/gh]\n",
+            "    paths: [{path: ~/.config, access: read}]\n    deny_read_paths: [~/.config/gh]\n",
             "~/.config/gh/f ~/.config/gh-real/f",
             id="a link below a grant",
         ),
         pytest.param("    deny_read_paths: [@home/p/dir]\n", "dir/f", id="an absolute path in the project"),
         pytest.param("    deny_read_paths: [dir/.././dir]\n", "", id="refused: .."),
         pytest.param("    deny_read_paths: [deep/er]\n", "deep/er/f", id="a directory"),
-        pytest.param("    deny_read_paths: [to-dir/f]\n", "dir/f to-dir/f", id="a file by a link in the project"),
     ],
 )
 def test_what_is_denied_is_hidden_by_every_name(new, uid: int, shell: str, sandbox: str, read: str) -> None:
@@ -362,3 +362,219 @@ def test_python_inside_starts_threads_and_processes(new) -> None:
         PYTHON, "-c", "import concurrent.futures as c, subprocess; print(list(c.ThreadPoolExecutor().map(abs, [-1]))); subprocess.run(['true'], check=True)"
     )
     assert (done.returncode, done.stdout) == (0, "[1]\n")
+
+
+# --- links that a command could have made
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("sandbox", "first", "second"),
+    [
+        pytest.param(
+            "paths: [{path: build, access: write, optional: true}]",
+            "ln -s .wavegen build",
+            "echo evil >.wavegen/bin/default",
+            id="a grant that leads to the fence",
+        ),
+        pytest.param(
+            "paths: [{path: build, access: write, optional: true}]",
+            "ln -s wave.yaml build",
+            "echo '#evil' >>wave.yaml",
+            id="a grant that leads to the manifest",
+        ),
+        pytest.param(
+            "paths: [{path: @base/x, access: write}, {path: @base/x/c, access: write, optional: true}]",
+            "ln -s ../victim @base/x/c",
+            "cat @base/x/c/f; echo evil >@base/x/c/f",
+            id="in a granted directory",
+        ),
+        pytest.param(
+            "paths: [{path: @base/tool, access: write, optional: true}]",
+            "ln -s @base/victim build",
+            "cat @base/tool/f; echo evil >@base/tool/f",
+            id="behind a link of the host",
+        ),
+        pytest.param(
+            "paths: [{path: ~/a, access: write}, {path: ~/z, access: write}]",
+            "mv ~/a/z ~/a/y; ln -s ../.ssh ~/a/z",
+            "cat ~/z/f; echo evil >~/z/f",
+            id="a granted link that is turned",
+        ),
+        pytest.param(
+            "paths: [{path: ~/.gitconfig, access: read, optional: true}]", "rm dot; ln -s ../.ssh/f dot", "cat ~/.gitconfig", id="dotfiles in the project"
+        ),
+        pytest.param("deny_read_paths: [.env]", "rm .env", "cat conf/real", id="a denied link"),
+        pytest.param("deny_read_paths: [to-dir/f]", "rm to-dir", "cat dir/f", id="a denied file by a link"),
+        pytest.param("paths: [{path: v, access: read}]", "rm v; ln -s conf v", "cat v/real; echo evil >dir/f", id="a read-only link"),
+    ],
+)
+def test_a_link_where_commands_may_write_leads_nowhere(new, uid: int, shell: str, sandbox: str, first: str, second: str) -> None:  # noqa: PLR0917
+    made = new(uid=uid, project="home/p")
+    put(made, "victim/f", "home/.ssh/f", "home/p/conf/real", "home/p/dir/f")
+    put(made, "home/p/dot", text="fine")
+    for place in (made.base / "x", made.home / "a/z"):
+        place.mkdir(parents=True)
+    for link, target in (
+        ("tool", made.project / "build"),
+        ("home/z", "a/z"),
+        ("home/.gitconfig", "p/dot"),
+        ("home/p/.env", "conf/real"),
+        ("home/p/to-dir", "dir"),
+        ("home/p/v", "dir"),
+    ):
+        (made.base / link).symlink_to(target)
+    again(made, "    " + "\n    ".join(sandbox.replace("@base", str(made.base)).split(", deny")) + "\n")
+    before = {
+        p: p.read_text()
+        for p in (made.project / ".wavegen/bin/default", made.project / "wave.yaml", made.base / "victim/f", made.home / ".ssh/f", made.project / "dir/f")
+    }
+    made.enter("sh", "-c", first.replace("@base", str(made.base)), shell=shell)
+    done = made.enter("sh", "-c", second.replace("@base", str(made.base)), shell=shell)
+    assert "CANARY" not in done.stdout
+    assert {p: p.read_text() for p in before} == before
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_lies_in_a_granted_place_of_the_system_is_held_too(new, uid: int, shell: str) -> None:
+    made = new(uid=uid)
+    put(made, "x/a/b/f", "x/a/ro/f", "x/a/c/d/f")
+    x = made.base / "x"
+    again(made, f"    paths: [{{path: {x}, access: write}}, {{path: {x}/a/ro, access: read}}]\n    deny_read_paths: [{x}/a/b, {x}/a/c/d]\n")
+    made.enter("sh", "-c", f"mv {x}/a {x}/m; mv {x}/a/c {x}/a/n; mv {x}/a/b {x}/a/k; echo kept >{x}/kept", shell=shell)
+    done = made.enter("sh", "-c", f"cat {x}/*/b/f {x}/a/k/f {x}/a/*/d/f; echo evil >{x}/m/ro/f; echo evil >{x}/a/ro/f", shell=shell)
+    assert "CANARY" not in done.stdout
+    assert (x / "kept").read_text() == "kept\n"
+    assert (x / "a/ro/f").read_text() == "CANARY"
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_project_below_a_granted_place_of_the_system_is_held(new, uid: int, shell: str) -> None:
+    made = new(uid=uid, project="g/x/y/p")
+    again(made, f"    paths: [{{path: {made.base}/g, access: write}}]\n")
+    before = (made.project / ".wavegen/bin/default").read_text()
+    made.enter("sh", "-c", f"cd {made.base}/g && mv x z; mkdir -p x/y/p/.wavegen/bin; echo evil >x/y/p/.wavegen/bin/default", shell=shell)
+    assert (made.project / ".wavegen/bin/default").read_text() == before
+
+
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_grant_by_a_link_of_the_host_shows_nothing_that_is_denied(new, uid: int, shell: str) -> None:
+    made = new(uid=uid)
+    put(made, "work/project/x/secret", "home/store/d/f")
+    made.enter("sh", "-c", "echo CANARY >~/login", shell="default")
+    for link, target in (("tool", made.project / "x"), ("st", made.home / "store"), ("state", made.home / ".local/state")):
+        (made.base / link).symlink_to(target)
+    grants = ", ".join(f"{{path: {made.base}/{n}, access: read}}" for n in ("tool", "st", "state"))
+    again(made, f"    paths: [{grants}]\n    deny_read_paths: [x/secret, ~/store/d]\n")
+    names = f"{made.base}/tool/secret {made.base}/st/d/f {made.base}/state/wavegen/*/*/home/login x/secret ~/store/d/f"
+    done = made.enter("sh", "-c", f"cat {names}", shell=shell)
+    assert "CANARY" not in done.stdout
+
+
+@WHO
+@pytest.mark.parametrize("denied", ["[config/secrets/.env, config]", "[config, config/secrets/.env]"])
+def test_what_is_denied_twice_is_hidden_once(new, uid: int, denied: str) -> None:
+    made = new(f"    deny_read_paths: {denied}\n", uid=uid)
+    put(made, "work/project/config/secrets/.env", "work/project/config/secrets/key", "work/project/config/f")
+    done = made.enter("sh", "-c", "cat config/secrets/key config/secrets/.env config/f; ls -A config")
+    assert done.stdout == ""
+
+
+@WHO
+def test_a_denied_directory_above_the_project_shows_nothing_but_the_project(new, uid: int) -> None:
+    made = new("    paths: [{path: ~/src, access: write}]\n    deny_read_paths: [~/src/a]\n", uid=uid, project="home/src/a/b/p")
+    put(made, "home/src/a/b/secret", "home/src/a/f")
+    done = made.enter("sh", "-c", "cat ~/src/a/b/secret ~/src/a/f; ls -A ~/src/a ~/src/a/b; echo x >made")
+    assert "CANARY" not in done.stdout
+    assert (made.project / "made").read_text() == "x\n"
+
+
+@WHO
+@pytest.mark.parametrize("denied", ["/etc/ssl", "/etc", "/sys", "/var", "/root/.aws", "/etc/ssl/private/key.pem"])
+def test_directories_of_the_system_can_be_denied(new, uid: int, denied: str) -> None:
+    made = new(f"    deny_read_paths: [{denied}]\n", uid=uid)
+    assert made.enter("echo", "fine").stdout == "fine\n"
+
+
+# --- where wavegen keeps things, and callers that are odd
+
+
+def test_nothing_can_be_planted_where_wavegen_keeps_things(new) -> None:
+    made = new("    home: tmpfs\n    paths: [{path: ~/.local, access: write}]\n", uid=users()[-1])
+    (made.home / ".local").mkdir()
+    made.own()
+    made.enter("sh", "-c", "mkdir -p ~/.local/state/wavegen/x && echo evil >~/.local/state/wavegen/x/f; mv ~/.local/state ~/.local/s")
+    assert [p.name for p in (made.home / ".local/state/wavegen").iterdir()] == []
+
+
+def test_a_state_directory_that_leads_into_the_project_is_refused(new) -> None:
+    made = new(uid=users()[0])
+    (made.home / ".local").mkdir(exist_ok=True)
+    (made.project / "state").mkdir()
+    (made.home / ".local/state").symlink_to(made.project / "state")
+    made.own()
+    assert "lies in the project" in made.enter("true").stderr
+    dotted = made.environment(XDG_STATE_HOME=f"{made.project}/./state")
+    assert made.enter("true", env=dotted).returncode == 125
+
+
+def test_a_machine_that_is_short_of_processes_is_no_reason_to_go_without_a_fence(new) -> None:
+    made = new("    fallback: warn\n", uid=os.getuid())
+    short = made.base / "bwrap"
+    short.write_text("#!/bin/sh\necho 'bwrap: Creating new namespace failed: Resource temporarily unavailable' >&2\nexit 1\n")
+    short.chmod(0o755)
+    argv = [*in_place_of_bwrap(short), *made.argv("default", ("echo", "RAN"))]
+    done = subprocess.run(argv, cwd=made.project, env=made.environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (125, "")
+
+
+@pytest.mark.parametrize("extra", [{"HOSTTYPE": "foo"}, {"FUNCNEST": "1"}, {"BASH_COMPAT": "4.2"}, {"POSIXLY_CORRECT": "1"}], ids=str)
+def test_the_environment_does_not_switch_the_filter_off(new, extra: dict[str, str]) -> None:
+    made = new(uid=users()[0])
+    assert "Seccomp:\t2" in made.enter("cat", "/proc/self/status", env=made.environment(**extra)).stdout
+
+
+def test_a_directory_as_input_is_refused(new) -> None:
+    made = new(uid=os.getuid())
+    handle = os.open(made.base, os.O_RDONLY)
+    done = subprocess.run(
+        made.argv("default", ("ls", "/proc/self/fd/0/..")), stdin=handle, cwd=made.project, env=made.environment(), capture_output=True, text=True
+    )
+    os.close(handle)
+    assert (done.returncode, done.stdout) == (125, "")
+
+
+@pytest.mark.needs("git")
+def test_git_add_fetches_nothing_for_a_repository_that_says_it_is_partial(new) -> None:
+    made = new(uid=os.getuid())
+    evil = made.base / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {made.base}/sprung\n")
+    evil.chmod(0o755)
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=made.project, env=made.environment(), check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    made.write(".gitignore", "x\n")
+    git("add", ".gitignore")
+    git("update-index", "--skip-worktree", ".gitignore")
+    blob = git("hash-object", ".gitignore").strip()
+    (made.project / ".gitignore").unlink()
+    (made.project / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    for name, value in (
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.url", str(made.project)),
+        ("remote.origin.uploadpack", str(evil)),
+    ):
+        git("config", name, value)
+    subprocess.run(["git", "add", "-N", "wave.yaml"], cwd=made.project, env=made.environment(), capture_output=True, check=False)
+    assert (made.base / "sprung").exists(), "the repository is no trap, so this test would prove nothing"
+    (made.base / "sprung").unlink()
+    made.render("--git-add")
+    assert not (made.base / "sprung").exists()

@@ -154,6 +154,7 @@ ALLOWED = {
     "system_paths",
     "scratch_size",
     "filter",
+    "path",
     "run.before",
     "run.after",
     "filter_name",

@@ -8,6 +8,9 @@ import subprocess
 from wavegen.errors import MachineError
 from wavegen.tools import SYSTEM, directories, find
 
+# A repository that says it is a partial clone would fetch what is missing, by a program that it names.
+_OFFLINE = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0"}
+
 
 def add_command(paths: tuple[str, ...]) -> tuple[str, ...]:
     """What makes new files visible to a flake: git must know them, not what is in them."""
@@ -46,6 +49,6 @@ def _git(root: str, arguments: tuple[str, ...], environment: dict[str, str]) -> 
     if not program:
         raise MachineError("git is not on the PATH", "install git")
     try:
-        return subprocess.run((program, *arguments), cwd=root, env=environment, capture_output=True, text=True, errors="replace", check=False)
+        return subprocess.run((program, *arguments), cwd=root, env=environment | _OFFLINE, capture_output=True, text=True, errors="replace", check=False)
     except OSError as failed:
         raise MachineError(f"git cannot be started: {failed.strerror}", "install git") from None

@@ -34,7 +34,9 @@ def path_rules(sandbox: Sandbox, shell: Shell, *, own: Mapping[str, bool], netwo
         rules[rule.path] = rule
     hidden = {rule.path for rule in denied}
     pins = (rule for rule in _own_files(own) if rule.path not in hidden)
-    return (*(rule for rule in rules.values() if rule.path not in hidden), *denied, *pins)
+    # A default that hides the same path stays where it is: what other defaults put below it needs it there.
+    kept = (rule for rule in rules.values() if rule.path not in hidden or rule.access is Access.HIDE)
+    return (*kept, *denied, *pins)
 
 
 def denied_rules(entries: Iterable[Text], *, report: Report) -> tuple[PathRule, ...]:

@@ -82,6 +82,7 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
         banner=tuple(_banner(shell)),
         named=any(rule.origin.at and rule.path.tail for rule in shell.paths),
+        writable=tuple(_path(rule.path) for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.tail),
         minimal_root=shell.minimal_root,
         seccomp=shell.seccomp.value,
         filter=_filter.as_printf(),
