@@ -37,9 +37,9 @@ def nix(text: str) -> str:
 
 
 def json_text(value: object) -> str:
-    """JSON with a final newline in which every innermost object or list stands on one line.
+    """JSON with a final newline in which every innermost object of a few keys, and every innermost list, stands on one line.
 
-    Rules are such objects, so a change of one rule is a change of one line. Keys keep the order they were
+    Rules are such objects, so a change of one rule is a change of one line; a long table has one entry a line. Keys keep the order they were
     given in; non-ASCII text stays readable.
     """
     return _json(value, "") + "\n"
@@ -56,10 +56,13 @@ def _refuse_nul(text: str) -> None:
         raise ValueError(message)
 
 
+_FEW = 7
+
+
 def _json(value: object, indent: str) -> str:
     inner = indent + "  "
     match value:
-        case dict() if any(isinstance(v, (dict, list, tuple)) and v for v in value.values()):
+        case dict() if len(value) > _FEW or any(isinstance(v, (dict, list, tuple)) and v for v in value.values()):
             rows = [f"{inner}{_atom(str(k))}: {_json(v, inner)}" for k, v in value.items()]
             return "{\n" + ",\n".join(rows) + "\n" + indent + "}"
         case list() | tuple() if any(isinstance(v, (dict, list, tuple)) for v in value):
