@@ -56,7 +56,7 @@ def _refuse_nul(text: str) -> None:
         raise ValueError(message)
 
 
-_FEW = 7
+_FEW = 5
 
 
 def _json(value: object, indent: str) -> str:
