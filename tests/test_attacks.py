@@ -500,6 +500,106 @@ def test_directories_of_the_system_can_be_denied(new, uid: int, denied: str) -> 
     assert made.enter("echo", "fine").stdout == "fine\n"
 
 
+@WHO
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("sandbox", "command"),
+    [
+        pytest.param(
+            "paths: [{path: ~/code, access: write}]",
+            "echo evil >>~/code/p/.wavegen/bin/default; echo evil >>~/code/p/wave.yaml",
+            id="the home's link to what holds the project",
+        ),
+        pytest.param("paths: [{path: @base/l, access: write}]", "echo evil >>@base/l/p/.wavegen/bin/default", id="a link to what holds the project"),
+        pytest.param("paths: [{path: @base/w, access: write}]", "echo evil >>@base/w/default", id="a link to the fence"),
+        pytest.param("paths: [{path: @base/m, access: write}]", "echo evil >>@base/m", id="a link to the manifest"),
+        pytest.param("paths: [{path: @base/b, access: read}]", "cat @base/b/home/.ssh/f", id="a link to what holds the home"),
+        pytest.param(
+            "paths: [{path: @base/q, access: read}, {path: @base/x/a, access: write}]",
+            "echo evil >@base/x/a/ro/f",
+            id="a read grant of a part of a write grant",
+        ),
+        pytest.param(
+            "paths: [{path: @base/y, access: write}, {path: @base/y/a/ro, access: read}]",
+            "echo evil >@base/y/a/ro/f",
+            id="a read grant below a linked write grant",
+        ),
+        pytest.param("paths: [{path: ~/src, access: write}], deny: [~/src/a, .env]", "cat .env; cat ~/src/a/f", id="denied above and in the project"),
+    ],
+)
+def test_no_other_name_gets_round_a_rule(new, uid: int, shell: str, sandbox: str, command: str) -> None:
+    made = new(uid=uid, project="home/src/a/p" if "deny" in sandbox else "home/src/p")
+    put(made, "home/.ssh/f", "x/a/ro/f", "home/src/a/f", str((made.project / ".env").relative_to(made.base)))
+    links = (
+        ("home/code", "src"),
+        ("l", "home/src"),
+        ("w", made.project / ".wavegen/bin"),
+        ("m", made.project / "wave.yaml"),
+        ("b", "."),
+        ("q", "x/a/ro"),
+        ("y", "x"),
+    )
+    for link, target in links:
+        (made.base / link).symlink_to(target)
+    again(made, "    " + sandbox.replace("@base", str(made.base)).replace(", deny:", "\n    deny_read_paths:") + "\n")
+    files = (made.project / ".wavegen/bin/default", made.project / "wave.yaml", made.base / "x/a/ro/f")
+    before = [p.read_text() for p in files]
+    done = made.enter("sh", "-c", command.replace("@base", str(made.base)), shell=shell)
+    assert "CANARY" not in done.stdout
+    assert [p.read_text() for p in files] == before
+
+
+@WHO
+def test_a_link_made_in_one_shell_leads_nowhere_in_another(new, uid: int) -> None:
+    shells = "ci: {network: none, paths: [{path: ~/w, access: write}]}, rd: {network: none, paths: [{path: ~/w/x, access: read, optional: true}]}"
+    made = new(f"    shells: {{{shells}}}\n", uid=uid)
+    put(made, "home/.ssh/f", "home/w/kept")
+    made.enter("sh", "-c", "ln -s ../.ssh ~/w/x", shell="ci")
+    done = made.enter("sh", "-c", "cat ~/w/x/f", shell="rd")
+    assert (done.returncode, done.stdout) == (125, "")
+
+
+@WHO
+def test_an_empty_home_below_a_granted_place_is_held(new, uid: int) -> None:
+    made = new(uid=uid, project="b/home/src/p")
+    home = made.base / "b/home"
+    made = Fence(made.base, home, made.project, uid)
+    made.write("wave.yaml", f"metadata: {{name: a}}\nruntime:\n  sandbox:\n    home: tmpfs\n    paths: [{{path: {made.base}, access: write}}]\n")
+    made.own()
+    assert made.render().returncode == 0
+    before = (made.project / ".wavegen/bin/restricted").read_text()
+    made.enter(
+        "sh", "-c", f"cd {made.base}; mv b moved; mkdir -p b/home/src/p/.wavegen/bin; echo evil >b/home/src/p/.wavegen/bin/restricted", shell="restricted"
+    )
+    assert (made.project / ".wavegen/bin/restricted").read_text() == before
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_granted_path_of_var_run_is_there_by_that_name(new, shell: str) -> None:
+    if os.getuid() != 0 or not Path("/var/run").is_symlink():
+        pytest.skip("needs root, and /var/run to be a link")
+    made = new(uid=0)
+    granted = Path(f"/run/{made.base.name}")
+    granted.mkdir()
+    try:
+        (granted / "f").write_text("fine")
+        again(made, f"    paths: [{{path: /var/run/{made.base.name}, access: read}}]\n")
+        assert made.enter("cat", f"/var/run/{made.base.name}/f", f"/run/{made.base.name}/f", shell=shell).stdout == "finefine"
+    finally:
+        (granted / "f").unlink()
+        granted.rmdir()
+
+
+def test_a_state_directory_whose_parents_are_missing_is_made_or_refused(new) -> None:
+    made = new(uid=users()[0])
+    done = made.enter("echo", "fine", env=made.environment(XDG_STATE_HOME=f"{made.base}/none/such"))
+    assert done.stdout == "fine\n"
+    done = subprocess.run(
+        ["timeout", "10", *made.argv("default", ("true",))], cwd=made.project, env=made.environment(XDG_STATE_HOME="/proc/none/such"), capture_output=True
+    )
+    assert done.returncode == 125
+
+
 # --- where wavegen keeps things, and callers that are odd
 
 

@@ -11,7 +11,8 @@ def _rules(access: Access, reason: str, *paths: str, required: bool = False) -> 
 
 SCRATCH = (
     *_rules(Access.SCRATCH, "private, so that nothing in it is shared with the host", "/tmp", "/var/tmp"),
-    *_rules(Access.SCRATCH, "the host's sockets live there, and a read-only mount does not stop connect(2)", "/run", "/var/run"),
+    *_rules(Access.SCRATCH, "the host's sockets live there, and a read-only mount does not stop connect(2)", "/run"),
+    PathRule(path=HostPath(Anchor.ROOT, "var/run"), access=Access.SCRATCH, source=HostPath(Anchor.ROOT, "run"), origin=Origin("another name of /run")),
     *_rules(Access.SCRATCH, "private shared memory of a bounded size", "/dev/shm"),
 )
 

@@ -82,13 +82,19 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
         banner=tuple(_banner(shell)),
         named=any(rule.origin.at and rule.path.tail for rule in shell.paths),
-        writable=tuple(_path(rule.path) for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.tail),
+        writable=_writable(plan),
         minimal_root=shell.minimal_root,
         seccomp=shell.seccomp.value,
         filter=_filter.as_printf(),
         filter_name=_filter.name(),
         status_fd=str(_STATUS_FD),
     )
+
+
+def _writable(plan: Plan) -> tuple[str, ...]:
+    """What any shell of the project may write: a link there may be an agent's, whichever shell it was in."""
+    rules = (rule for shell in plan.shells for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.tail)
+    return tuple(dict.fromkeys(_path(rule.path) for rule in rules))
 
 
 def options(shell: Policy) -> Iterator[Option]:
@@ -167,6 +173,8 @@ def _system_line(rule: PathRule, shell: Policy) -> RuleLine:
             return RuleLine(sh(path) if rule.path.tail else "--remount-ro /", rule.origin)
         case Access.READ:
             return RuleLine(_words(("--ro-bind" if rule.required else "--ro-bind-try", path, path)), rule.origin)
+        case Access.SCRATCH if rule.source:
+            return RuleLine(_words(("--symlink", f"/{rule.source.tail}", path)), rule.origin)
         case Access.SCRATCH:
             mode = "1777" if path.endswith(("/tmp", "/shm")) else "0755"
             return RuleLine(_words(("--perms", mode, "--size", str(shell.limits.scratch), "--tmpfs", path)), rule.origin)
