@@ -25,6 +25,7 @@ TREE = [
     ".wavegen/bin/yolo",
     ".wavegen/lock.json",
     ".wavegen/plan.json",
+    *(f".wavegen/runtime/{name}" for name in ("probe.py", "probe_common.py", "probe_files.py", "probe_kernel.py", "probe_network.py", "probe_process.py")),
     ".wavegen/shells.nix",
     ".wavegen/wave.schema.json",
     "flake.lock",

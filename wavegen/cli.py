@@ -65,6 +65,7 @@ def cli() -> None:
       wavegen render     after each change of the manifest
       nix develop        the fenced shell, every day; without Nix: .wavegen/bin/default
       wavegen run CMD    one command inside, from the manifest as it is now
+      wavegen verify     try to get out of every shell, and report what held
 
     Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
     where the fence could not be built.
@@ -178,6 +179,126 @@ def run(manifest: str | None, shell: str | None, command: tuple[str, ...]) -> No
         for line in failed.lines():
             click.echo(line, err=True)
         sys.exit(FenceError.exit_code)
+
+
+@cli.command()
+@_MANIFEST
+@click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell to verify; may be repeated. Default: all that have a fence.")
+@click.option("--via", type=click.Choice(["wrapper", "nix"]), default="wrapper", show_default=True, help="Enter by .wavegen/bin, or by nix develop.")
+@click.option("--under", metavar="DIR", help="Where the throw-away project is made. Default: the directory for temporary files.")
+@click.option("-v", "--verbose", is_flag=True, help="Every probe in full, also those that held.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.option("--junit", metavar="FILE", help="Write a JUnit report.")
+@click.option("--sarif", metavar="FILE", help="Write a SARIF report, for code scanning.")
+@click.option("--html", metavar="FILE", help="Write one self-contained page.")
+@click.option("--baseline", metavar="FILE", help="The JSON of an earlier run: fail on anything that got worse.")
+def verify(  # noqa: PLR0913  one for each option
+    manifest: str | None,
+    shells: tuple[str, ...],
+    via: str,
+    under: str | None,
+    *,
+    verbose: bool,
+    as_json: bool,
+    junit: str | None,
+    sarif: str | None,
+    html: str | None,
+    baseline: str | None,
+) -> None:
+    """Prove that the fences hold: enter each shell, try to get out, and report what came of it.
+
+    Everything is tried in a throw-away copy of what is rendered, with a throw-away home in which canaries are planted:
+    nothing of yours is read or changed. The same is tried in yolo, as a control: what is out of reach there too proves
+    nothing.
+
+    \b
+      HELD          reachable outside, stopped inside; or works in both, as it should
+      BROKEN        reached inside though the policy forbids it; or does not work, though it should
+      INCONCLUSIVE  out of reach outside too, a tool is missing, or no answer in time
+      OPEN          the policy lets it through, or a gap says so
+
+    Exit status: 0 all held, 1 something is broken or worse than the baseline, 3 something could not be checked.
+    """
+    from dataclasses import replace
+
+    from wavegen import project
+    from wavegen.probes.baseline import worse
+    from wavegen.probes.json_report import as_json as json_report
+    from wavegen.probes.score import exit_code
+    from wavegen.probes.table import table
+    from wavegen.quote import json_text
+    from wavegen.verify import verify as run_probes
+
+    loaded = project.load(manifest)
+    before = _read_json(baseline) if baseline else None
+    report = run_probes(loaded, shells=shells, via=via, under=under, progress=_progress())
+    if baseline:
+        report = replace(report, worse=worse(before, report, only=shells))
+    for file, render_report in ((junit, _junit), (sarif, _sarif), (html, _html)):
+        if file:
+            _write_report(file, render_report(report))
+    if as_json:
+        click.echo(json_text(json_report(report)), nl=False)
+    else:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        for line in table(report, verbose=verbose, colour=colour):
+            click.echo(line)
+    sys.exit(exit_code(report))
+
+
+def _junit(report: Any) -> str:
+    from wavegen.probes.junit import as_junit
+
+    return as_junit(report)
+
+
+def _sarif(report: Any) -> str:
+    from wavegen.probes.sarif import as_sarif
+    from wavegen.quote import json_text
+
+    return json_text(as_sarif(report, VERSION))
+
+
+def _html(report: Any) -> str:
+    from wavegen.probes.html import as_html
+
+    return as_html(report)
+
+
+def _read_json(path: str) -> Any:
+    import json
+
+    from wavegen.errors import UsageError
+
+    try:
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream)
+    except OSError as failed:
+        raise UsageError(f"{path} cannot be read: {failed.strerror}", "write it with `wavegen verify --json >FILE`") from None
+    except ValueError:
+        raise UsageError(f"{path} is no JSON", "write it with `wavegen verify --json >FILE`") from None
+
+
+def _write_report(path: str, text: str) -> None:
+    from wavegen.errors import MachineError
+
+    try:
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as failed:
+        raise MachineError(f"{path} cannot be written: {failed.strerror}", "name a file in a directory of yours") from None
+
+
+def _progress() -> Any:
+    """A line that counts, on a terminal; it is wiped out by the last count."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(shell: str, done: int, of: int) -> None:
+        text = f"{shell}: {done} of {of} probes" if done < of else ""
+        click.echo(f"\r\033[K{text}", nl=False, err=True)
+
+    return show
 
 
 @cli.command()

@@ -8,6 +8,7 @@ import re
 _SH_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _SH_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 _CONTROL = {chr(code): f"\\{code:03o}" for code in (*range(1, 32), 127)}
+_HTML_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 _NIX_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "$": "\\$"}
 
 
@@ -48,6 +49,11 @@ def json_text(value: object) -> str:
 def comment(text: str) -> str:
     """Text for the rest of a `#` comment line: control characters and line separators spelled out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def html(text: str) -> str:
+    """Text for an element or a quoted attribute of a page: control characters, NUL among them, spelled out."""
+    return "".join(_HTML_ESCAPES.get(c, c) for c in comment(text))
 
 
 def _refuse_nul(text: str) -> None:

@@ -62,6 +62,10 @@ def program() -> tuple[tuple[int, int, int, int], ...]:
     return tuple((code, jump(place, true), jump(place, false), value) for place, (_, code, true, false, value) in enumerate(lines))
 
 
+REFUSED = frozenset({"add_key", "request_key", "keyctl", "TIOCSTI", "TIOCLINUX", "vsock", "foreign"})
+"""What the program refuses, by the names of calls, requests and families."""
+
+
 def as_printf() -> str:
     """The program as bash's printf writes it, little-endian like both architectures."""
     return "".join(f"\\{byte:03o}" for byte in _bytes())

@@ -11,7 +11,7 @@ from wavegen import quote, resources
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(  # noqa: S701  what is rendered is no HTML; filters quote
+    environment = Environment(  # noqa: S701  every value passes a filter that quotes, in HTML too
         loader=FileSystemLoader(resources.directory("templates")),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -23,6 +23,7 @@ def _environment() -> Environment:
         comment_end_string="@}",
     )
     environment.filters.update(sh=quote.sh, nix=quote.nix, comment=lambda value: quote.comment(str(value)), words=_words)
+    environment.filters["html"] = lambda value: quote.html(str(value))
     return environment
 
 

@@ -15,6 +15,8 @@ from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRu
 from wavegen.quote import sh
 
 NAME = "bwrap"
+ENFORCED_LIMITS = frozenset({"tmp"})
+"""The bounds of `limits` that a wrapper sets."""
 _STATUS_FD = 4
 _VARIABLES = {
     Anchor.HOME: "$wg_home",
@@ -52,7 +54,7 @@ class Run:
 
 # Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
 # host: core_pattern takes a pipe, sysrq a reboot. Docker makes the same ones read-only.
-_PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr", "/proc/pressure")
+PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr", "/proc/pressure")
 
 
 def render(plan: Plan) -> Iterator[File]:
@@ -116,10 +118,15 @@ def options(shell: Policy) -> Iterator[Option]:
             yield Option(("--setenv", rule.name, rule.value), rule.origin)
 
 
+def refused_calls(seccomp: Seccomp) -> frozenset[str]:
+    """System calls, ioctl requests and socket families that the shell's filter refuses."""
+    return frozenset() if seccomp is Seccomp.OFF else _filter.REFUSED
+
+
 def _kernel_mounts() -> Iterator[Option]:
     yield Option(("--dev", "/dev"), Origin("the few devices that everybody may use"))
     yield Option(("--proc", "/proc"), Origin("the processes of this shell alone"))
-    for path in _PROC_READ_ONLY:
+    for path in PROC_READ_ONLY:
         yield Option(("--ro-bind" if path == "/proc/sys" else "--ro-bind-try", path, path), Origin("real root could change the host's kernel there"))
 
 

@@ -1,0 +1,207 @@
+"""Attempts on the network. Nothing is sent but to loopback and to sockets that were planted: whether there is a way
+to an address is what connect(2) of a datagram socket tells, which sends no packet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+from probe_common import Answer, ask, code, planted, reached, read, refused, stopped, told, tried, unknown
+
+_SECONDS = 0.5
+
+
+def routes(addresses: Iterable[str], ports: Iterable[int]) -> Iterator[Answer]:
+    """Is there a way to the address, by UDP? No packet is sent."""
+    for address in addresses:
+        for port in ports:
+            target = f"{address}:{port}" if ":" not in address else f"[{address}]:{port}"
+            try:
+                with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as client:
+                    client.connect((address, port))
+                    yield reached(target)
+            except OSError as failed:
+                yield refused(target, failed)
+
+
+def protocols(address: str) -> Iterator[Answer]:
+    """Other protocols than TCP and UDP: is there a way to the address?"""
+    kinds = {"icmp": (socket.SOCK_DGRAM, 1), "udplite": (socket.SOCK_DGRAM, 136), "raw": (socket.SOCK_RAW, 1), "sctp": (socket.SOCK_DGRAM, 132)}
+    for name, (kind, protocol) in kinds.items():
+        try:
+            with socket.socket(socket.AF_INET, kind, protocol) as client:
+                client.settimeout(_SECONDS)
+                if name == "sctp":
+                    # Its connect(2) sends; that there is such a socket is enough.
+                    yield unknown(name, "not tried further")
+                    continue
+                client.connect((address, 0 if name in ("icmp", "raw") else 53))
+                yield reached(name)
+        except OSError as failed:
+            yield refused(name, failed)
+
+
+def name_servers() -> Iterator[Answer]:
+    """Is there a way to the servers of /etc/resolv.conf, or to a resolver's socket?"""
+    try:
+        lines = read("/etc/resolv.conf").decode("utf-8", "replace").splitlines()
+    except OSError as failed:
+        yield refused("resolv.conf", failed)
+        lines = []
+    servers = [parts[1] for line in lines if len(parts := line.split()) > 1 and parts[0] == "nameserver"]
+    for place, server in enumerate(servers[:3], 1):
+        for answer in routes([server.partition("%")[0]], [53]):
+            # An address on loopback always has a way; whether somebody answers there is what the canary tells.
+            loopback = server.startswith("127.") or server == "::1"
+            yield (f"name server {place}", "unknown" if loopback else answer[1], "on loopback" if loopback else answer[2])
+    yield from sockets(["/run/nscd/socket", "/var/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve"])
+
+
+def _talk(client: socket.socket) -> bool:
+    client.settimeout(_SECONDS)
+    return planted(client.recv(4096))
+
+
+def servers(tcp: Iterable[tuple[str, int]], udp: Iterable[tuple[str, int]]) -> Iterator[Answer]:
+    """Talk to the servers that were planted on the host's loopback."""
+    for kind, places in ((socket.SOCK_STREAM, tcp), (socket.SOCK_DGRAM, udp)):
+        name = "tcp" if kind == socket.SOCK_STREAM else "udp"
+        for address, port in places:
+            try:
+                with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind) as client:
+                    client.settimeout(_SECONDS)
+                    client.connect((address, port))
+                    if kind == socket.SOCK_DGRAM:
+                        client.send(b"?")
+                    yield told(f"{name} {address}", "somebody else answers", reached=_talk(client))
+            except TimeoutError:
+                yield stopped(f"{name} {address}", "no answer")
+            except OSError as failed:
+                yield refused(f"{name} {address}", failed)
+
+
+def abstract(name: str) -> Iterator[Answer]:
+    """Talk to the abstract socket that was planted, and look for it in the list of sockets."""
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_SECONDS)
+            client.connect(b"\0" + name.encode())
+            yield told("the planted socket", "somebody else answers", reached=_talk(client))
+    except OSError as failed:
+        yield refused("the planted socket", failed)
+    try:
+        yield told("the list of sockets", "not listed", reached=f"@{name}".encode() in read("/proc/net/unix", 1 << 20))
+    except OSError as failed:
+        yield refused("the list of sockets", failed)
+
+
+def _connected(path: str) -> socket.socket:
+    # An address holds 107 bytes (unix(7)); a name in the working directory is short.
+    os.chdir(os.path.dirname(path))
+    client = socket.socket(socket.AF_UNIX)
+    try:
+        client.settimeout(_SECONDS)
+        client.connect(os.path.basename(path))
+    except OSError:
+        client.close()
+        raise
+    return client
+
+
+def sockets(paths: Iterable[str]) -> Iterator[Answer]:
+    """Connect to a socket by its path, and say nothing."""
+    for path in paths:
+        yield tried(path, lambda path=path: _connected(path).close())
+
+
+def planted_sockets(paths: Iterable[str]) -> Iterator[Answer]:
+    """Talk to a socket that was planted."""
+    for path in paths:
+        try:
+            with _connected(path) as client:
+                yield told(path, "somebody else answers", reached=_talk(client))
+        except OSError as failed:
+            yield refused(path, failed)
+
+
+def walk(skip: Iterable[str], start: str) -> Iterator[Answer]:
+    """Look for sockets everywhere, for a second, and connect to each; what is met first is what lies least deep."""
+    until, level, found = time.monotonic() + 1.0, [start], 0
+    skipped = set(skip)
+    while level and time.monotonic() < until:
+        below = []
+        for directory in level:
+            if time.monotonic() > until:
+                break
+            try:
+                entries = list(os.scandir(directory))
+            except OSError:
+                continue
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.path not in skipped:
+                            below.append(entry.path)
+                    elif stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode):
+                        found += 1
+                        if any(state == "reached" for _, state, _ in sockets([entry.path])):
+                            yield reached("any socket")
+                            return
+        level = below
+    yield stopped("any socket", f"{found} found, none answers" if found else "none found")
+
+
+def listens() -> Iterator[Answer]:
+    """Listen on every address; can the host connect?"""
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        word = os.urandom(12).hex()
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as server:
+                server.bind((address, 0))
+                server.listen()
+                server.settimeout(1)
+
+                def greet(server: socket.socket = server, word: str = word) -> None:
+                    with contextlib.suppress(OSError):
+                        guest, _ = server.accept()
+                        guest.sendall(word.encode())
+                        guest.close()
+
+                thread = threading.Thread(target=greet, daemon=True)
+                thread.start()
+                yield told(address, "the host cannot connect", reached=ask("greeted", port=server.getsockname()[1], word=word, six=family == socket.AF_INET6))
+        except OSError as failed:
+            yield refused(address, failed)
+
+
+def names_in_variables(names: Iterable[str]) -> Iterator[Answer]:
+    """Does a variable lead to a socket of the host, and does that answer?"""
+    for name in names:
+        value = os.environ.get(name, "")
+        path = value.partition("=")[2] if value.startswith("unix:") and "=" in value else value.removeprefix("unix://").removeprefix("unix:")
+        if not value:
+            yield stopped(name, "not set")
+        else:
+            found = [state for _, state, _ in planted_sockets([os.path.join(path, "s") if os.path.isdir(path) else path])]
+            yield told(name, "leads nowhere", reached="reached" in found)
+
+
+def vsock() -> Iterator[Answer]:
+    """Talk to the hypervisor, past every network namespace."""
+    try:
+        socket.socket(40, socket.SOCK_STREAM).close()
+        yield reached("vsock")
+    except OSError as failed:
+        yield stopped("vsock", code(failed.errno or 0))
+
+
+ATTEMPTS = {
+    function.__name__: function
+    for function in (routes, protocols, name_servers, servers, abstract, sockets, planted_sockets, walk, listens, names_in_variables, vsock)
+}

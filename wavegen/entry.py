@@ -1,0 +1,287 @@
+"""Entering a shell as its users do, and talking to the probe inside."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import selectors
+import signal
+import socket
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wavegen.errors import MachineError, one_line
+from wavegen.ground import NAMESPACES, Ground, host_namespaces, piped
+from wavegen.probes import Answer, State
+from wavegen.tools import SYSTEM, directories, find
+
+_SILENCE = 20.0
+"""Seconds without a word, after which a probe is given up: each attempt has two."""
+_START = 120.0
+"""Seconds for a shell to start: Nix may have to build it."""
+_APART = ("mnt", "pid", "user")
+"""Namespaces that every fence has of its own."""
+
+
+@dataclass(slots=True)
+class Inside:
+    """What came of one entry: the answers by case, and why there are no more."""
+
+    answers: dict[str, tuple[Answer, ...]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+class Entry:
+    """How a shell of the ground is entered."""
+
+    def __init__(self, ground: Ground, shell: str, *, fenced: bool) -> None:
+        self.ground, self.shell, self.fenced = ground, shell, fenced
+        python = find("python3", ground.root, SYSTEM)
+        # Where the system has none, the shell's own packages may.
+        self.probe = (python or "python3", "-I", "-S", f"{ground.project}/.wavegen/runtime/probe.py")
+
+    def argv(self, command: Sequence[str]) -> list[str]:
+        """The command line of an entry; without a command, of an interactive one."""
+        if self.ground.via == "wrapper":
+            return [f"{self.ground.project}/.wavegen/bin/{self.shell}", *command]
+        root = self.ground.root
+        nix = find("nix", root, (*SYSTEM, *directories(root, os.environ.get("PATH", ""))))
+        if not nix:
+            raise MachineError("nix is not on the PATH", "install Nix, or verify --via wrapper")
+        options = ["--extra-experimental-features", "nix-command flakes", "develop", f"{root}#{self.shell}", "--no-write-lock-file"]
+        return [nix, *options, *(["--command", *command] if command else [])]
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        terminal: int | None = None,
+        wholly: bool = False,
+        environment: dict[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start a command inside. `terminal`: a terminal for messages, or `wholly` for everything, that it controls."""
+        messages = terminal if terminal is not None else subprocess.PIPE
+        inherited = self._inherited() if terminal is None else ()
+        try:
+            process = subprocess.Popen(
+                self.argv(command),
+                cwd=self.ground.project,
+                env=environment or self.ground.environment(),
+                stdin=terminal if wholly else subprocess.PIPE,
+                stdout=terminal if wholly else subprocess.PIPE,
+                stderr=messages,
+                start_new_session=True,
+                pass_fds=inherited,
+                preexec_fn=before if terminal is None else lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),  # noqa: PLW1509  no threads here
+            )
+        except OSError as failed:
+            raise MachineError(f"{failed.filename}: {failed.strerror}", "run wavegen render") from None
+        finally:
+            for handle in inherited:
+                os.close(handle)
+        self.ground.watch(process.pid)
+        return process
+
+    def _inherited(self) -> tuple[int, ...]:
+        """Descriptors that the caller left open: a file and a directory of the neighbour."""
+        return tuple(os.open(path, os.O_RDONLY) for path in (f"{self.ground.neighbour}/canary", self.ground.neighbour))
+
+    def output(self, command: Sequence[str], *, environment: dict[str, str] | None = None, before: Callable[[], None] | None = None) -> tuple[int, str]:
+        """Run a command inside to its end; its status and standard output."""
+        process = self.start(command, environment=environment, before=before)
+        try:
+            out, _ = process.communicate(timeout=_START)
+        except subprocess.TimeoutExpired:
+            end(process)
+            return (-1, "")
+        return (process.returncode, out.decode("utf-8", "replace"))
+
+    def probes(self, tasks: Sequence[dict[str, Any]], digests: Sequence[str], told: Callable[[], None], *, terminal: bool) -> Inside:
+        """Run attempts inside; `told` is called for each answer."""
+        inside = Inside()
+        if not tasks:
+            return inside
+        master, slave = pty.openpty() if terminal else (-1, -1)
+        process = self.start(self.probe, terminal=slave if terminal else None)
+        try:
+            if terminal:
+                os.close(slave)
+            conversation = _Conversation(self, process, master)
+            conversation.hold(tasks, digests, told, inside)
+        finally:
+            end(process)
+            if terminal:
+                os.close(master)
+        return inside
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End an entry that we started, with its session, and close its pipes."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    process.wait()
+
+
+class _Conversation:
+    """The probe's lines, and what it is told."""
+
+    def __init__(self, entry: Entry, process: subprocess.Popen[bytes], master: int) -> None:
+        self.entry, self.process, self.master = entry, process, master
+        self.shown = b""
+        self.messages = b""
+        self._buffer = b""
+        self._ready = selectors.DefaultSelector()
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                self._ready.register(stream.fileno(), selectors.EVENT_READ)
+        if master >= 0:
+            self._ready.register(master, selectors.EVENT_READ)
+
+    def hold(self, tasks: Sequence[dict[str, Any]], digests: Sequence[str], told: Callable[[], None], inside: Inside) -> None:
+        """From the probe's hello to its last answer."""
+        names = {task["id"]: task["id"] for task in tasks}
+        for line in self._lines():
+            if "hello" in line:
+                inside.error = self._up(line["hello"])
+                if inside.error:
+                    return
+                self._say({"digests": list(digests), "tasks": list(tasks)})
+            elif "ask" in line:
+                self._say({"number": line["number"], "answer": self._answer(line)})
+            elif "done" in line:
+                return
+            elif line.get("id") in names:
+                told()
+                if "failed" in line:
+                    inside.failed[line["id"]] = self.entry.ground.shown(line["failed"])
+                else:
+                    inside.answers[line["id"]] = tuple(self._one(*answer) for answer in line["answers"])
+        if not inside.answers:
+            inside.error = self._why()
+
+    def _one(self, target: str, state: str, detail: str) -> Answer:
+        return Answer(self.entry.ground.shown(target), State(state), self.entry.ground.shown(detail))
+
+    def _up(self, found: dict[str, int]) -> str:
+        """Why this is not the fence that the shell is to have; empty where it is one."""
+        if not self.entry.fenced:
+            return ""
+        ours = host_namespaces()
+        shared = [name for name in _APART if name not in found or found[name] == ours.get(name)]
+        if len(shared) == len(_APART) or "mnt" in shared:
+            return f"the fence did not come up: the command ran in the host's namespaces ({', '.join(name for name in NAMESPACES if found.get(name) == ours.get(name))})"
+        return ""
+
+    def _why(self) -> str:
+        self.process.wait(5)
+        said = self.messages.decode("utf-8", "replace").strip().split("\n")
+        words = [line for line in said if line and "note:" not in line and "NOT SANDBOXED" not in line]
+        return one_line(self.entry.ground.shown(f"no probe ran: status {self.process.returncode}" + (f": {words[-1]}" if words else "")))
+
+    def _say(self, message: object) -> None:
+        tasks = piped(self.process.stdin)
+        with contextlib.suppress(BrokenPipeError):
+            tasks.write(json.dumps(message).encode() + b"\n")
+            tasks.flush()
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        out = piped(self.process.stdout).fileno()
+        patience = _START
+        while True:
+            ready = self._ready.select(patience)
+            if not ready:
+                return
+            for key, _ in ready:
+                chunk = self._read(key.fd)
+                if key.fd == self.master:
+                    self.shown += chunk
+                elif key.fd != out:
+                    self.messages += chunk
+                if not chunk:
+                    self._ready.unregister(key.fd)
+                    if key.fd == out:
+                        self._drain()
+                        return
+                if key.fd == out:
+                    *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+                    for line in lines:
+                        patience = _SILENCE
+                        yield _decoded(line)
+
+    def _read(self, handle: int) -> bytes:
+        try:
+            return os.read(handle, 65536)
+        except OSError:  # a terminal that nobody has open any more
+            return b""
+
+    def _drain(self) -> None:
+        until = time.monotonic() + 1
+        while self._ready.get_map() and time.monotonic() < until:
+            for key, _ in self._ready.select(0.2):
+                chunk = self._read(key.fd)
+                if not chunk:
+                    self._ready.unregister(key.fd)
+                elif key.fd != self.master:
+                    self.messages += chunk
+
+    def _answer(self, line: dict[str, Any]) -> bool:
+        """Something that only the host can tell."""
+        match line["ask"]:
+            case "contains":
+                return _contains(line["path"], line["word"])
+            case "signalled":
+                return self.entry.ground.signalled()
+            case "greeted":
+                return _greeted(line["port"], line["word"], six=line["six"])
+            case "shown":
+                return self._was_shown(line["word"].encode())
+            case _:
+                return False
+
+    def _was_shown(self, word: bytes) -> bool:
+        until = time.monotonic() + 0.5
+        while word not in self.shown and time.monotonic() < until:
+            for key, _ in self._ready.select(0.05):
+                if key.fd == self.master:
+                    self.shown += self._read(key.fd)
+        return word in self.shown
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    """A line of the probe; what a wrapper or a shell says in between is none."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _contains(path: str, word: str) -> bool:
+    try:
+        with open(path, "rb") as stream:
+            return word.encode() in stream.read()
+    except OSError:
+        return False
+
+
+def _greeted(port: int, word: str, *, six: bool) -> bool:
+    """Whether a listener inside answers on the host's loopback: by its word, as the port may be another's."""
+    try:
+        with socket.create_connection(("::1" if six else "127.0.0.1", port), timeout=0.5) as client:
+            return client.recv(64) == word.encode()
+    except OSError:
+        return False

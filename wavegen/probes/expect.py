@@ -1,0 +1,470 @@
+"""What a policy says about a probe: one function per kind of rule. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from wavegen.backends import bwrap
+from wavegen.manifest import Fallback, NetworkMode, Seccomp
+from wavegen.policy import Access, Anchor, HostPath, Origin, PathRule, Policy
+from wavegen.probes import Expectation, Fact, Inodes, Value, Want
+
+Expect = Callable[[Policy], Iterable[Expectation]]
+Arguments = dict[str, Value]
+
+MOUNTS, HOME, NO_FENCE = "mounts", "private home", "no fence is asked for"
+
+
+def home(path: str) -> HostPath:
+    """A path of the home."""
+    return HostPath(Anchor.HOME, path)
+
+
+def project(path: str = "") -> HostPath:
+    """A path of the project."""
+    return HostPath(Anchor.PROJECT, path)
+
+
+def host(path: str) -> HostPath:
+    """A path of the host."""
+    return HostPath(Anchor.ROOT, path.removeprefix("/"))
+
+
+def governing(policy: Policy, path: HostPath) -> PathRule | None:
+    """The rule for the deepest path at or above this one; of two for one path, the later."""
+    found = None
+    for rule in policy.paths:
+        if rule.path.holds(path) and (found is None or len(rule.path.parts()) >= len(found.path.parts())):
+            found = rule
+    return found
+
+
+def _arguments(arguments: Arguments) -> tuple[tuple[str, Value], ...]:
+    return tuple(arguments.items())
+
+
+def stopped(layer: str, reason: str, **arguments: Value) -> Expect:
+    """Every fence stops it."""
+
+    def expect(_: Policy) -> Iterator[Expectation]:
+        yield Expectation(want=Want.STOPPED, layer=layer, origin=Origin(reason), arguments=_arguments(arguments))
+
+    return expect
+
+
+def works(layer: str, reason: str, **arguments: Value) -> Expect:
+    """Every fence lets it through."""
+
+    def expect(_: Policy) -> Iterator[Expectation]:
+        yield Expectation(want=Want.WORKS, layer=layer, origin=Origin(reason), arguments=_arguments(arguments))
+
+    return expect
+
+
+def open_by(reason: str, **arguments: Value) -> Expect:
+    """No fence holds it, and says so."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        yield Expectation(want=Want.OPEN, layer="", origin=policy.origin, arguments=_arguments(arguments), note=reason)
+
+    return expect
+
+
+# --- paths
+
+
+def unseen(*paths: HostPath, key: str = "paths", inodes: bool = True, more: Arguments | None = None) -> Expect:
+    """What the host has there is not there inside, unless the manifest grants it; what defaults show has no meaning here.
+
+    With an empty `key` the attempt is told `more` alone.
+    """
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        kept, shown = [], []
+        origin, layer = None, MOUNTS
+        for path in paths:
+            rule = governing(policy, path)
+            if rule is None:
+                continue
+            if rule.access in (Access.HIDE, Access.SCRATCH) or rule.source is not None:
+                kept.append(path)
+                layer = HOME if rule.path.anchor is Anchor.HOME and rule.access is not Access.HIDE else layer
+                origin = origin or rule.origin
+            elif rule.origin.at:
+                shown.append((path, rule))
+        more_ = more or {}
+        if kept and origin:
+            value: Value = Inodes(tuple(kept)) if inodes else tuple(kept)
+            told: Arguments = {key: value} if key else {}
+            yield Expectation(want=Want.STOPPED, layer=layer, origin=origin, arguments=_arguments({**told, **more_}))
+        for path, rule in shown:
+            value = Inodes((path,)) if inodes else (path,)
+            told = {key: value} if key else {}
+            yield Expectation(
+                want=Want.OPEN, layer="", origin=rule.origin, subject=str(path), arguments=_arguments({**told, **more_}), note="the manifest grants it"
+            )
+
+    return expect
+
+
+def hidden_by_default(*prefixes: str, inodes: bool = True) -> Expect:
+    """The masks over paths of the system below these: each is a rule of its own."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rules = [rule for rule in policy.paths if rule.access is Access.HIDE and rule.path.anchor is Anchor.ROOT and not rule.origin.at]
+        kept = [rule for rule in rules if str(rule.path).startswith(prefixes)]
+        if kept:
+            paths = tuple(rule.path for rule in kept)
+            value: Value = Inodes(paths) if inodes else paths
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=kept[0].origin, arguments=(("paths", value),))
+
+    return expect
+
+
+def shown_by_default(policy: Policy) -> Iterator[Expectation]:
+    """What the defaults show of the host is there: programs would not run without it."""
+    rules = [rule for rule in policy.paths if rule.access is Access.READ and rule.path.anchor is Anchor.ROOT and not rule.origin.at]
+    if rules:
+        paths = tuple(rule.path for rule in rules)
+        yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", Inodes(paths)),))
+
+
+def unwritable(*paths: HostPath, key: str = "paths", more: Arguments | None = None) -> Expect:
+    """Cannot be written: read-only, hidden or not there. Where the project or the manifest makes it writable, it is open."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        kept: dict[Origin, list[HostPath]] = {}
+        for path in paths:
+            rule = governing(policy, path)
+            if rule is None or rule.access is Access.SCRATCH:
+                continue
+            if rule.access is Access.WRITE:
+                note = "the project is writable" if rule.path == project() else "the manifest grants it"
+                yield Expectation(
+                    want=Want.OPEN,
+                    layer="",
+                    origin=rule.origin,
+                    subject=str(path) if len(paths) > 1 else "",
+                    arguments=_arguments({key: (path,), **(more or {})}),
+                    note=note,
+                )
+            else:
+                kept.setdefault(rule.origin, []).append(path)
+        if kept:
+            origin = next(iter(kept))
+            every = tuple(path for group in kept.values() for path in group)
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=_arguments({key: every, **(more or {})}))
+
+    return expect
+
+
+def project_directory() -> Expect:
+    """What can be made in the project, and the host may run later."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rule = governing(policy, project())
+        if rule:
+            note = "the project is writable, and with it what the host may run later"
+            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, arguments=(("directory", project()),), note=note)
+
+    return expect
+
+
+def project_files(*paths: str, key: str = "paths", more: Arguments | None = None) -> Expect:
+    """Files of the project that the host later runs: held where a rule is about them, else open as the project is."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        held = [path for path in paths if (rule := governing(policy, project(path))) and rule.access is not Access.WRITE]
+        loose = tuple(project(path) for path in paths if path not in held)
+        if held:
+            rule = governing(policy, project(held[0]))
+            origin = rule.origin if rule else policy.origin
+            yield Expectation(
+                want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=_arguments({key: tuple(project(path) for path in held), **(more or {})})
+            )
+        if loose:
+            rule = governing(policy, project())
+            origin = rule.origin if rule else policy.origin
+            subject = "others" if held else ""
+            yield Expectation(
+                want=Want.OPEN,
+                layer="",
+                origin=origin,
+                subject=subject,
+                arguments=_arguments({key: loose, **(more or {})}),
+                note="the project is writable, and with it what the host may run later",
+            )
+
+    return expect
+
+
+def pinned(key: str = "paths", more: Arguments | None = None) -> Expect:
+    """The fence's own files in the project."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rules = [rule for rule in policy.paths if rule.pinned]
+        if rules:
+            paths = tuple(rule.path for rule in rules)
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=_arguments({key: paths, **(more or {})}))
+
+    return expect
+
+
+def private_home(*paths: str, key: str = "paths") -> Expect:
+    """What is written in the home stays in the private one."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        inner: list[tuple[HostPath, PathRule]] = []
+        outer: list[tuple[HostPath, PathRule]] = []
+        for path in paths:
+            place = home(path)
+            rule = governing(policy, place)
+            if rule is None:
+                continue
+            (outer if rule.access is Access.WRITE and rule.source is None else inner).append((place, rule))
+        if inner:
+            # A file that is granted for reading cannot be written at all.
+            yield Expectation(want=Want.STOPPED, layer=HOME, origin=inner[0][1].origin, arguments=((key, tuple(place for place, _ in inner)),))
+        for place, rule in outer:
+            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(place), arguments=((key, (place,)),), note="the manifest grants it")
+
+    return expect
+
+
+def granted(access: Access, want: Want, key: str = "paths", *, anchors: tuple[Anchor, ...]) -> Expect:
+    """One case for each path that the manifest grants or hides."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        for rule in policy.paths:
+            if rule.origin.at and rule.path.tail and rule.access is access and rule.path.anchor in anchors and not rule.pinned and not rule.socket:
+                value: Value = Inodes((rule.path,)) if key == "inodes" else (rule.path,)
+                yield Expectation(
+                    want=want,
+                    layer=MOUNTS,
+                    origin=rule.origin,
+                    subject=str(rule.path),
+                    arguments=(("paths" if key == "inodes" else key, value),),
+                )
+
+    return expect
+
+
+def scratch_bounds(policy: Policy) -> Iterator[Expectation]:
+    """Each scratch directory has the bound of `limits.tmp`."""
+    rules = [rule for rule in policy.paths if rule.access is Access.SCRATCH and rule.source is None]
+    pairs: tuple[Value, ...] = tuple((rule.path, policy.limits.scratch) for rule in rules)
+    yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=policy.limits.origin, arguments=(("paths", pairs),))
+
+
+# --- the kernel
+
+
+def capabilities(**arguments: Value) -> Expect:
+    """The kernel asks for a capability, and none is left."""
+    return stopped("capabilities", "real root would keep its capabilities and could undo every mount", **arguments)
+
+
+def namespace(kind: str, **arguments: Value) -> Expect:
+    """What a namespace of its own keeps apart."""
+    return stopped(f"{kind} namespace", f"a {kind} namespace of its own", **arguments)
+
+
+def nested(**arguments: Value) -> Expect:
+    """No namespaces can be made inside, unless the manifest asks for them."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        if policy.nested:
+            yield Expectation(want=Want.OPEN, layer="", origin=policy.origin, arguments=_arguments(arguments), note="nested: true")
+        else:
+            reason = Origin("no namespaces inside: each would open more of the kernel")
+            yield Expectation(want=Want.STOPPED, layer="user namespace", origin=reason, arguments=_arguments(arguments))
+
+    return expect
+
+
+def filtered(*names: str, key: str = "", **arguments: Value) -> Expect:
+    """The system call filter refuses it, as far as it knows of it; `key` is the argument that takes the names."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        refused = bwrap.refused_calls(policy.seccomp)
+        held, loose = tuple(name for name in names if name in refused), tuple(name for name in names if name not in refused)
+        if held:
+            told = _arguments({**({key: held} if key else {}), **arguments})
+            yield Expectation(want=Want.STOPPED, layer="seccomp", origin=policy.seccomp_origin, arguments=told)
+        if loose:
+            told = _arguments({**({key: loose} if key else {}), **arguments})
+            why = "seccomp: off" if policy.seccomp is Seccomp.OFF else f"seccomp: {policy.seccomp.value} does not refuse it in this version"
+            yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, subject="others" if held else "", arguments=told, note=why)
+
+    return expect
+
+
+def any_filter(**arguments: Value) -> Expect:
+    """There is a system call filter at all."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        off = policy.seccomp is Seccomp.OFF
+        want = Want.OPEN if off else Want.STOPPED
+        yield Expectation(
+            want=want, layer="" if off else "seccomp", origin=policy.seccomp_origin, arguments=_arguments(arguments), note="seccomp: off" if off else ""
+        )
+
+    return expect
+
+
+def limit(name: str, argument: str) -> Expect:
+    """A bound of `limits`; nothing is tried where it is not set or not enforced, as that would use the machine up."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        value = {"pids": policy.limits.pids, "memory": policy.limits.memory}[name]
+        if value is None or name not in bwrap.ENFORCED_LIMITS:
+            note = f"limits.{name} is not enforced in this version" if value is not None else f"limits.{name} is not set"
+            yield Expectation(want=Want.OPEN, layer="", origin=policy.limits.origin, note=note, tried=False)
+        else:
+            yield Expectation(want=Want.STOPPED, layer="limits", origin=policy.limits.origin, arguments=((argument, value),))
+
+    return expect
+
+
+# --- network
+
+
+def network(**arguments: Value) -> Expect:
+    """Out of reach, unless the shell has the host's network."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        yield _network(policy, _arguments(arguments))
+
+    return expect
+
+
+def _network(policy: Policy, arguments: tuple[tuple[str, Value], ...]) -> Expectation:
+    if policy.network.mode is NetworkMode.HOST:
+        return Expectation(want=Want.OPEN, layer="", origin=policy.network.origin, arguments=arguments, note="network: host")
+    return Expectation(want=Want.STOPPED, layer="network namespace", origin=policy.network.origin, arguments=arguments)
+
+
+def namespaces(key: str, kinds: Iterable[str]) -> Expect:
+    """Each namespace is the shell's own; the network's is the host's where the manifest says so."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        for kind in kinds:
+            if kind == "net":
+                told = ((key, Fact("namespace net")),)
+                base = _network(policy, told)
+            else:
+                origin = Origin("a namespace of its own")
+                base = Expectation(want=Want.STOPPED, layer=f"{kind} namespace", origin=origin, arguments=((key, Fact(f"namespace {kind}")),))
+            yield replace(base, subject=kind)
+
+    return expect
+
+
+# --- environment
+
+
+def passed_variables(policy: Policy) -> Iterator[Expectation]:
+    """Variables of the host that are let in arrive as they are."""
+    asked = [rule for rule in policy.environment if rule.value is None and rule.origin.at]
+    for rule in asked:
+        yield Expectation(
+            want=Want.WORKS, layer="clean environment", origin=rule.origin, subject=rule.name, arguments=(("wanted", Fact(f"variables {rule.name}")),)
+        )
+    usual = [rule for rule in policy.environment if rule.value is None and not rule.origin.at]
+    if usual:
+        names = " ".join(rule.name for rule in usual)
+        yield Expectation(want=Want.WORKS, layer="clean environment", origin=usual[0].origin, arguments=(("wanted", Fact(f"variables {names}")),))
+
+
+def fixed_variables(policy: Policy) -> Iterator[Expectation]:
+    """Variables with a fixed value have it, whatever the host's is."""
+    rules = [rule for rule in policy.environment if rule.value is not None]
+    if rules:
+        pairs: tuple[Value, ...] = tuple((rule.name, rule.value or "") for rule in rules)
+        yield Expectation(want=Want.STOPPED, layer="clean environment", origin=rules[0].origin, arguments=(("pairs", pairs),))
+
+
+def absent_variables(names: Iterable[str], key: str = "names") -> Expect:
+    """Variables that are not on the list do not arrive; those that the manifest lists are open."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        listed = {rule.name: rule for rule in policy.environment}
+        kept = tuple(name for name in names if name not in listed)
+        if kept:
+            origin = Origin("every variable that is not listed stays outside")
+            yield Expectation(want=Want.STOPPED, layer="clean environment", origin=origin, arguments=((key, kept),))
+        for name in names:
+            if name in listed and listed[name].value is None:
+                yield Expectation(want=Want.OPEN, layer="", origin=listed[name].origin, subject=name, arguments=((key, (name,)),), note="the manifest lists it")
+
+    return expect
+
+
+def unlisted_secrets(policy: Policy) -> Iterator[Expectation]:
+    """No variable has a name like a secret's, but those that are listed."""
+    names = tuple(rule.name for rule in policy.environment)
+    origin = Origin("every variable that is not listed stays outside")
+    yield Expectation(want=Want.STOPPED, layer="clean environment", origin=origin, arguments=(("passed", names),))
+
+
+# --- the launcher
+
+
+def launcher(reason: str, **arguments: Value) -> Expect:
+    """The wrapper refuses."""
+    return stopped("launcher", reason, **arguments)
+
+
+def fails_closed(policy: Policy) -> Iterator[Expectation]:
+    """Without a fence nothing is run, unless `fallback: warn` asks for it."""
+    if policy.fallback is Fallback.WARN:
+        yield Expectation(want=Want.OPEN, layer="", origin=policy.origin, note="fallback: warn")
+    else:
+        yield Expectation(want=Want.STOPPED, layer="launcher", origin=Origin("never a command without a fence"))
+
+
+def terminal(filter_name: str) -> Expect:
+    """With a shared terminal the filter keeps commands from typing; without a filter there is no shared terminal."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        held = policy.seccomp is Seccomp.OFF or filter_name in bwrap.refused_calls(policy.seccomp)
+        layer = "a session of its own" if policy.seccomp is Seccomp.OFF else "seccomp"
+        yield Expectation(want=Want.STOPPED if held else Want.OPEN, layer=layer, origin=policy.seccomp_origin)
+
+    return expect
+
+
+def shared_terminal(reason: str, **arguments: Value) -> Expect:
+    """What comes with a terminal that is shared with the host; with `seccomp: off` none is."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        own = policy.seccomp is Seccomp.OFF
+        yield Expectation(
+            want=Want.STOPPED if own else Want.OPEN,
+            layer="a session of its own" if own else "",
+            origin=policy.seccomp_origin,
+            arguments=_arguments(arguments),
+            note="" if own else reason,
+        )
+
+    return expect
+
+
+def sources(policy: Policy) -> Iterator[Expectation]:
+    """One case for each path of the project that the manifest grants: what if a command puts a link there?"""
+    for rule in _granted_in_project(policy):
+        yield Expectation(want=Want.STOPPED, layer="launcher", origin=rule.origin, subject=str(rule.path), arguments=(("path", rule.path),))
+
+
+def races(policy: Policy) -> Iterator[Expectation]:
+    """The same while a shell starts: what is looked at, and what is mounted, are two steps."""
+    for rule in _granted_in_project(policy):
+        note = "of two shells at once, one may exchange it while the other starts"
+        yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(rule.path), note=note, tried=False)
+
+
+def _granted_in_project(policy: Policy) -> Iterator[PathRule]:
+    for rule in policy.paths:
+        if rule.origin.at and rule.path.anchor is Anchor.PROJECT and rule.path.tail and rule.access in (Access.READ, Access.WRITE) and not rule.pinned:
+            yield rule

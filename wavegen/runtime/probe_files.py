@@ -1,0 +1,437 @@
+"""Attempts on files: reading what is hidden, writing what is read-only, and going round both by links and names."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterable, Iterator
+
+from probe_common import Answer, ask, in_child, libc, planted, reached, read, refused, syscall, told, tried
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
+_MNT_DETACH, _OPEN_TREE_CLONE, _CLONE_NEWNS = 2, 1, 0x00020000
+_CAP_SYS_ADMIN = 21
+
+
+def canaries(paths: Iterable[str]) -> Iterator[Answer]:
+    """Read the file, or the file `canary` in the directory: is what was planted there?"""
+    for path in paths:
+        try:
+            where = os.path.join(path, "canary") if os.path.isdir(path) else path
+            yield told(path, "another file is there", reached=planted(read(where)))
+        except OSError as failed:
+            yield refused(path, failed)
+
+
+def host_inodes(paths: Iterable[tuple[str, int, int]]) -> Iterator[Answer]:
+    """Is it the same inode as on the host? Nothing is opened, as it may be anybody's."""
+    for path, device, inode in paths:
+        try:
+            found = os.stat(path)
+        except OSError as failed:
+            yield refused(path, failed)
+            continue
+        yield told(path, "another file is there", reached=(found.st_dev, found.st_ino) == (device, inode))
+
+
+def opens(paths: Iterable[str]) -> Iterator[Answer]:
+    """Open for reading, and read nothing; of a directory, is there anything in it?"""
+    for path in paths:
+        try:
+            if os.path.isdir(path):
+                with os.scandir(path) as entries:
+                    yield told(path, "empty", reached=next(entries, None) is not None)
+            else:
+                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
+                yield told(path, "", reached=path != "/dev/null")
+        except OSError as failed:
+            yield refused(path, failed)
+
+
+def listing(directory: str, foreign: str) -> Iterator[Answer]:
+    """Is a name that stands in a directory on the host listed inside?"""
+    try:
+        yield told(directory, "not listed", reached=foreign in os.listdir(directory))
+    except OSError as failed:
+        yield refused(directory, failed)
+
+
+def names(directory: str, endings: tuple[str, ...]) -> Iterator[Answer]:
+    """Are there names in a directory that look like secrets? A few thousand are looked at, and none is opened."""
+    try:
+        with os.scandir(directory) as entries:
+            found = any(entry.name.endswith(tuple(endings)) or "secret" in entry.name for entry, _ in zip(entries, range(5000), strict=False))
+        yield told(directory, "no such name", reached=found)
+    except OSError as failed:
+        yield refused(directory, failed)
+
+
+def _make_nameless(directory: str) -> None:
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as failed:
+        if failed.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
+            raise
+        # A file system without files that have no name.
+        name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.unlink(name)
+
+
+def creates(paths: Iterable[str]) -> Iterator[Answer]:
+    """Make a file in the directory, one without a name where the file system knows such."""
+    for path in paths:
+        yield tried(path, lambda path=path: _make_nameless(path))
+
+
+def creates_named(paths: Iterable[str]) -> Iterator[Answer]:
+    """Make a file of this name where there is none, and remove it; open one that is there for writing."""
+    for path in paths:
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.unlink(path)
+            yield reached(path)
+        except FileExistsError:
+            yield from writes([path])
+        except OSError as failed:
+            yield refused(path, failed)
+
+
+def writes(paths: Iterable[str]) -> Iterator[Answer]:
+    """Open for writing, and write nothing."""
+    for path in paths:
+        if os.path.isdir(path):
+            yield tried(path, lambda path=path: _make_nameless(path))
+        else:
+            yield tried(path, lambda path=path: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)))
+
+
+def writable_mounts(paths: Iterable[str]) -> Iterator[Answer]:
+    """Is what is mounted there writable, whoever asks? By the flags of the mount."""
+    for path in paths:
+        try:
+            yield told(path, "read-only", reached=not os.statvfs(path).f_flag & os.ST_RDONLY)
+        except OSError as failed:
+            yield refused(path, failed)
+
+
+def writes_back(paths: Iterable[str]) -> Iterator[Answer]:
+    """Write a setting of the kernel as it is; one that cannot be read is only opened."""
+    for path in paths:
+        try:
+            now = read(path, 4096)
+        except OSError:
+            now = b""
+
+        def write(path: str = path, now: bytes = now) -> None:
+            handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                if now:
+                    os.write(handle, now)
+            finally:
+                os.close(handle)
+
+        yield tried(path, write)
+
+
+def _aside(path: str) -> str:
+    return f"{path}.wavegen-{os.urandom(6).hex()}"
+
+
+def renames(paths: Iterable[str]) -> Iterator[Answer]:
+    """Give it another name, and its own back."""
+    for path in paths:
+        aside = _aside(path)
+
+        def there_and_back(path: str = path, aside: str = aside) -> None:
+            os.rename(path, aside)
+            os.rename(aside, path)
+
+        yield tried(path, there_and_back)
+
+
+def replaces(paths: Iterable[str]) -> Iterator[Answer]:
+    """Put a symlink in its place, and it back."""
+    for path in paths:
+        aside = _aside(path)
+
+        def there_and_back(path: str = path, aside: str = aside) -> None:
+            os.rename(path, aside)
+            try:
+                os.symlink(os.path.basename(aside), path)
+                os.unlink(path)
+            finally:
+                os.rename(aside, path)
+
+        yield tried(path, there_and_back)
+
+
+def exchanges(paths: Iterable[str], other: str) -> Iterator[Answer]:
+    """Exchange it with a file that can be written, by renameat2(2), and back."""
+    mine = os.path.join(other, f".wavegen-{os.urandom(6).hex()}")
+    os.close(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        for path in paths:
+
+            def there_and_back(path: str = path) -> None:
+                for _ in range(2):
+                    syscall("renameat2", _AT_FDCWD, path.encode(), _AT_FDCWD, mine.encode(), _RENAME_EXCHANGE)
+
+            yield tried(path, there_and_back)
+    finally:
+        os.unlink(mine)
+
+
+def symlinks(paths: Iterable[str], directory: str) -> Iterator[Answer]:
+    """Read a canary through a symlink made in a directory of one's own."""
+    link = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+    for path in paths:
+        try:
+            os.symlink(path, link)
+            yield told(path, "another file is there", reached=planted(read(link)))
+        except OSError as failed:
+            yield refused(path, failed)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(link)
+
+
+def hardlinks(paths: Iterable[str], directory: str) -> Iterator[Answer]:
+    """Give a file that is read-only a second name where one may write, and open that for writing."""
+    for path in paths:
+        link = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+
+        def through(path: str = path, link: str = link) -> None:
+            os.link(path, link, follow_symlinks=False)
+            try:
+                os.close(os.open(link, os.O_WRONLY | os.O_CLOEXEC))
+            finally:
+                os.unlink(link)
+
+        yield tried(path, through)
+
+
+def upwards(paths: Iterable[str]) -> Iterator[Answer]:
+    """Read a canary by `..` from the working directory, and through /proc/self."""
+    for path in paths:
+        for start in ("../" * 40, "/proc/self/cwd/" + "../" * 40, "/proc/self/root/", "/proc/1/root/", "/proc/1/cwd/" + "../" * 40):
+            name = start + path.lstrip("/")
+            try:
+                yield told(f"{start[:14]}…{path}", "another file is there", reached=planted(read(name)))
+            except OSError as failed:
+                yield refused(f"{start[:14]}…{path}", failed)
+
+
+def descriptors() -> Iterator[Answer]:
+    """Is there an open descriptor that nobody meant to pass on? Read what is in it, also by the descriptors of PID 1."""
+    for owner in ("self", "1", str(os.getppid())):
+        try:
+            numbers = [int(number) for number in os.listdir(f"/proc/{owner}/fd")]
+        except OSError as failed:
+            yield refused(f"descriptors of {owner if owner != str(os.getppid()) else 'the parent'}", failed)
+            continue
+        reached = False
+        for number in numbers:
+            path = f"/proc/{owner}/fd/{number}"
+            with contextlib.suppress(OSError):
+                mode = os.stat(path).st_mode
+                if stat.S_ISDIR(mode):
+                    reached = reached or planted(read(f"{path}/canary"))
+                elif stat.S_ISREG(mode):
+                    reached = reached or planted(read(path)) or (owner == "self" and planted(os.pread(number, 4096, 0)))
+        yield told(f"descriptors of {owner if owner in ('self', '1') else 'the parent'}", "none of the canary's", reached=reached)
+
+
+def handles(paths: Iterable[str]) -> Iterator[Answer]:
+    """Open the root of a file system by its handle (inode 2, the root of ext4), whatever is mounted over it."""
+
+    # struct file_handle: eight bytes of type FILEID_INO32_GEN, the inode and any generation.
+    root = struct.pack("<IiII", 8, 1, 2, 0)
+    for path in paths:
+
+        def by_handle(path: str = path) -> None:
+            mount = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+            try:
+                os.close(syscall("open_by_handle_at", mount, root, os.O_RDONLY | os.O_CLOEXEC))
+            except OSError as failed:
+                # The call went through, this file system only has other handles.
+                if failed.errno not in (errno.ESTALE, errno.EINVAL, errno.EOPNOTSUPP):
+                    raise
+            finally:
+                os.close(mount)
+
+        yield tried(path, by_handle)
+
+
+def devices(directory: str) -> Iterator[Answer]:
+    """A disk in /dev, or one that was made."""
+    kinds = ("sd", "vd", "nvme", "loop", "dm-", "xvd", "mmcblk")
+    try:
+        disks = [name for name in os.listdir("/dev") if name.startswith(kinds) and stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode)]
+        yield told("/dev", "no disk", reached=bool(disks))
+    except OSError as failed:
+        yield refused("/dev", failed)
+    name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+
+    def make() -> None:
+        os.mknod(name, 0o600 | stat.S_IFBLK, os.makedev(8, 0))
+        os.unlink(name)
+
+    yield tried("mknod of a disk", make)
+
+
+def reaches_host(paths: Iterable[str]) -> Iterator[Answer]:
+    """Append a word to a file; does the host's file have it? It is taken out again."""
+    for path in paths:
+        word = os.urandom(12).hex()
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            size = os.stat(path).st_size if os.path.exists(path) else None
+            with open(path, "a", encoding="ascii") as stream:
+                stream.write(word)
+            reached = ask("contains", path=path, word=word)
+            if size is None:
+                os.unlink(path)
+            else:
+                os.truncate(path, size)
+            yield told(path, "written inside only", reached=reached)
+        except OSError as failed:
+            yield refused(path, failed)
+
+
+def setuid(directory: str) -> Iterator[Answer]:
+    """Make a program that runs as its owner, which the host may start."""
+    name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+
+    def make() -> None:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700))
+        try:
+            os.chmod(name, 0o4700)
+            if not os.stat(name).st_mode & stat.S_ISUID:
+                raise OSError(errno.EPERM, "")
+        finally:
+            os.unlink(name)
+
+    yield tried(directory, make)
+
+
+def capable(directory: str) -> Iterator[Answer]:
+    """Give a program the capability to trace everything (VFS_CAP_REVISION_2, CAP_SYS_PTRACE)."""
+    name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+    value = (0x02000001).to_bytes(4, "little") + (1 << 19).to_bytes(4, "little") + bytes(12)
+
+    def make() -> None:
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700))
+        try:
+            os.setxattr(name, "security.capability", value)
+        finally:
+            os.unlink(name)
+
+    yield tried(directory, make)
+
+
+def fifos(directory: str) -> Iterator[Answer]:
+    """Put a pipe and a socket where a tool of the host would read a file."""
+    name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+
+    def make() -> None:
+        os.mkfifo(name)
+        os.unlink(name)
+
+    yield tried(directory, make)
+
+
+def sizes(paths: Iterable[tuple[str, int]]) -> Iterator[Answer]:
+    """Does a scratch directory take more than its bound? Asking for more than the whole allocates nothing."""
+    for path, most in paths:
+        try:
+            found = os.statvfs(path)
+            if found.f_blocks == 0 or found.f_blocks * found.f_frsize > most:
+                yield reached(path)
+                continue
+            handle = os.open(path, os.O_TMPFILE | os.O_RDWR, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, most + 4096)
+                yield reached(path)
+            finally:
+                os.close(handle)
+        except OSError as failed:
+            yield refused(path, failed)
+
+
+def mounts(directory: str) -> Iterator[Answer]:
+    """Undo the fence's mounts, or make one's own."""
+    tries = {
+        "remount / writable": lambda: libc_mount(b"none", b"/", _MS_BIND | _MS_REMOUNT),
+        "mount a tmpfs": lambda: libc_mount(b"tmpfs", directory.encode(), 0, b"tmpfs"),
+        "unmount /proc": lambda: syscall("umount2", b"/proc", _MNT_DETACH),
+        "pivot_root": lambda: syscall("pivot_root", directory.encode(), directory.encode()),
+        "chroot": lambda: os.chroot(directory),
+        "fsopen": lambda: syscall("fsopen", b"tmpfs", 0),
+        "copy a mount": lambda: syscall("open_tree", _AT_FDCWD, b"/proc", _OPEN_TREE_CLONE),
+        "mount_setattr": lambda: syscall("mount_setattr", _AT_FDCWD, b"/", 0, bytes(32), 32),
+    }
+    for name, action in tries.items():
+        yield tried(name, in_child(lambda action=action: _in_own_mounts(action)))
+
+
+def _in_own_mounts(action: Callable[[], object]) -> None:
+    """Where the caller may do it all, nothing of it must reach the host: in a copy of the mounts, gone with the child."""
+    if _may_mount():
+        syscall("unshare", _CLONE_NEWNS)
+        libc_mount(b"none", b"/", _MS_REC | _MS_PRIVATE)
+    action()
+
+
+def _may_mount() -> bool:
+    for line in read("/proc/self/status").splitlines():
+        if line.startswith(b"CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False
+
+
+def libc_mount(source: bytes, target: bytes, flags: int, kind: bytes | None = None) -> None:
+    """mount(2)."""
+    if libc.mount(source, target, kind, ctypes.c_ulong(flags), None) != 0:
+        raise OSError(ctypes.get_errno(), "")
+
+
+def works(directory: str) -> Iterator[Answer]:
+    """A file is made, read, renamed and removed."""
+    name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
+
+    def use() -> None:
+        with open(name, "w", encoding="ascii") as stream:
+            stream.write("x")
+        os.rename(name, name + "2")
+        with open(name + "2", encoding="ascii") as stream:
+            stream.read()
+        os.unlink(name + "2")
+
+    yield tried(directory, use)
+
+
+def readable(paths: Iterable[str]) -> Iterator[Answer]:
+    """What is granted can be read: the canary is there."""
+    yield from canaries(paths)
+
+
+def working_directory(directory: str) -> Iterator[Answer]:
+    """The command starts in the project."""
+    yield told(directory, os.getcwd() if os.getcwd() != directory else "", reached=os.getcwd() == directory)
+
+
+ATTEMPTS = {
+    function.__name__: function
+    for function in (
+        canaries, host_inodes, opens, listing, names, creates, creates_named, writes, writable_mounts, writes_back, renames, replaces, exchanges, symlinks,
+        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, mounts, works, readable,
+        working_directory,
+    )
+}  # fmt: skip

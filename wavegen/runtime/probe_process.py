@@ -1,0 +1,527 @@
+"""Attempts on processes, privileges, the environment, bounds and the terminal, and what must work in spite of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import mmap
+import os
+import re
+import resource
+import select
+import signal
+import socket
+import sqlite3
+import stat
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+from probe_common import CANARIES, Answer, ask, code, in_child, libc, planted, reached, read, refused, stopped, syscall, told, tried, unknown
+
+_PTRACE_ATTACH, _PTRACE_DETACH, _PTRACE_SEIZE = 16, 17, 0x4206
+_CLONE_NEWUSER = 0x10000000
+_NAMESPACE_FLAGS = {"mount": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "user": 0x10000000, "pid": 0x20000000, "network": 0x40000000}
+_PR_GET_NO_NEW_PRIVS = 39
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+
+
+# --- other processes
+
+
+def _is_canary(pid: int) -> bool:
+    """Whether a pid is the planted process: the number alone may be another's, in another namespace."""
+    try:
+        return planted(read(f"/proc/{pid}/cmdline"))
+    except OSError:
+        return False
+
+
+def signals(pid: int) -> Iterator[Answer]:
+    """Send the planted process a signal that does nothing by default; did it get it?"""
+    try:
+        os.kill(pid, signal.SIGURG)
+    except OSError as failed:
+        yield refused("the planted process", failed)
+        return
+    yield told("the planted process", "another process has that number", reached=ask("signalled"))
+
+
+def traces(pid: int, address: int, size: int, descriptor: int) -> Iterator[Answer]:
+    """Attach to the planted process, read its memory, take a descriptor of it."""
+    canary = _is_canary(pid)
+
+    def attach() -> None:
+        libc.ptrace.restype = ctypes.c_long
+        ctypes.set_errno(0)
+        if libc.ptrace(_PTRACE_ATTACH, pid, None, None) != 0:
+            raise OSError(ctypes.get_errno(), "")
+        os.waitpid(pid, getattr(os, "__WALL", 0x40000000))
+        libc.ptrace(_PTRACE_DETACH, pid, None, None)
+
+    yield tried("ptrace", in_child(attach)) if canary else stopped("ptrace", "not among the processes")
+    memory = ctypes.create_string_buffer(size)
+    local = struct.pack("@PN", ctypes.addressof(memory), size)
+    remote = struct.pack("@PN", address, size)
+    try:
+        syscall("process_vm_readv", pid, local, 1, remote, 1, 0)
+        yield told("its memory", "another process's", reached=planted(memory.raw))
+    except OSError as failed:
+        yield refused("its memory", failed)
+    try:
+        handle = syscall("pidfd_open", pid, 0)
+        taken = syscall("pidfd_getfd", handle, descriptor, 0)
+        yield told("its descriptors", "another process's", reached=planted(os.pread(taken, 4096, 0)))
+    except OSError as failed:
+        yield refused("its descriptors", failed)
+
+
+def memory_file(pid: int) -> Iterator[Answer]:
+    """Open the memory of the planted process as a file."""
+    if _is_canary(pid):
+        yield tried("/proc/PID/mem", lambda: os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY)))
+    else:
+        yield stopped("/proc/PID/mem", "not among the processes")
+
+
+def listed(pid: int) -> Iterator[Answer]:
+    """Is the planted process among the processes in /proc?"""
+    yield told("the planted process", "not among the processes", reached=_is_canary(pid))
+
+
+def environments(pids: Iterable[int]) -> Iterator[Answer]:
+    """Is a canary among the variables of this process, of its parent, of PID 1, or of the given ones?"""
+    yield told("its own variables", "not there", reached=planted(b"\0".join(os.environb.values())))
+    for name, pid in (("PID 1", 1), ("the parent", os.getppid()), *(("the planted process", pid) for pid in pids)):
+        try:
+            yield told(name, "not there", reached=planted(read(f"/proc/{pid}/environ", 1 << 20)))
+        except OSError as failed:
+            yield refused(name, failed)
+
+
+def command_lines(pids: Iterable[int], passed: Iterable[str]) -> Iterator[Answer]:
+    """Does a canary, or the value of a variable that is passed on, stand in a command line?"""
+    CANARIES.update(passed)
+    for name, pid in (("PID 1", 1), ("the parent", os.getppid()), *(("the planted process", pid) for pid in pids)):
+        try:
+            yield told(name, "not there", reached=planted(read(f"/proc/{pid}/cmdline", 1 << 20)))
+        except OSError as failed:
+            yield refused(name, failed)
+
+
+def roots(pids: Iterable[int], path: str) -> Iterator[Answer]:
+    """Reach a file of the host through the root or the working directory of another process."""
+    for pid in pids:
+        for link in ("root", "cwd"):
+            name = f"/proc/PID/{link}"
+            try:
+                yield told(name, "another file is there", reached=planted(read(f"/proc/{pid}/{link}{path if link == 'root' else '/canary'}")))
+            except OSError as failed:
+                yield refused(name, failed)
+
+
+# --- namespaces and privileges
+
+
+def same_namespaces(host: dict[str, int]) -> Iterator[Answer]:
+    """Is a namespace the host's?"""
+    for name, inode in sorted(host.items()):
+        try:
+            yield told(name, "its own", reached=os.stat(f"/proc/self/ns/{name}").st_ino == inode)
+        except OSError as failed:
+            yield unknown(name, code(failed.errno or 0))
+
+
+def new_privileges() -> Iterator[Answer]:
+    """May an exec gain privileges?"""
+    yield told("no_new_privs", "set", reached=libc.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
+
+
+def _status() -> dict[str, str]:
+    lines = read("/proc/self/status").decode().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def capabilities() -> Iterator[Answer]:
+    """Is a capability left in any of the five sets?"""
+    status = _status()
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        yield told(name, "empty", reached=int(status[name], 16) != 0)
+
+
+def setuid_programs(helper: str) -> Iterator[Answer]:
+    """Does a program that runs as its owner do so? The planted one prints the user that it is."""
+    if os.path.exists(helper):
+        try:
+            done = subprocess.run([helper, "-u"], capture_output=True, text=True, timeout=1, check=False)
+            yield told("a planted program", "runs as its caller", reached=done.stdout.strip() not in ("", str(os.getuid())))
+        except OSError as failed:
+            yield refused("a planted program", failed)
+    # One of the system's: where no privilege is gained, the loader shows the vector that says so (ld.so(8)).
+    for path in ("/usr/bin/mount", "/bin/mount", "/usr/bin/newgrp", "/usr/bin/chsh"):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        if not found.st_mode & stat.S_ISUID or found.st_uid == os.getuid():
+            continue
+        done = subprocess.run([path, "--version"], env={"LD_SHOW_AUXV": "1"}, capture_output=True, text=True, timeout=1, check=False)
+        secure = re.search(r"AT_SECURE:\s*(\d)", done.stdout)
+        yield told(path, "runs as its caller", reached=secure is None or secure[1] != "0")
+        return
+
+
+def new_namespaces() -> Iterator[Answer]:
+    """Make namespaces of one's own: each opens more of the kernel."""
+    for name, flag in _NAMESPACE_FLAGS.items():
+        yield tried(f"unshare {name}", in_child(lambda flag=flag: syscall("unshare", flag)))
+
+
+def new_user_namespace() -> Iterator[Answer]:
+    """Make a user namespace, in which one has every capability."""
+    yield tried("unshare user", in_child(lambda: syscall("unshare", _CLONE_NEWUSER)))
+
+    def cloned() -> None:
+        pid = syscall("clone", _CLONE_NEWUSER | signal.SIGCHLD, 0, 0, 0, 0)
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    yield tried("clone user", in_child(cloned))
+
+
+def enters_namespaces(pid: int) -> Iterator[Answer]:
+    """Enter the mount namespace of the planted process, of PID 1, and of a descriptor."""
+    for name, number in (("the planted process", pid), ("PID 1", 1)):
+
+        def enter(number: int = number) -> None:
+            handle = os.open(f"/proc/{number}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                syscall("setns", handle, 0x00020000)
+            finally:
+                os.close(handle)
+
+        yield tried(name, in_child(enter))
+
+
+def other_users() -> Iterator[Answer]:
+    """Become another user, or drop the groups that bind."""
+    other = 65534 if os.getuid() != 65534 else 65533
+    yield tried("setuid", in_child(lambda: os.setuid(other)))
+    yield tried("setgid", in_child(lambda: os.setgid(other)))
+    yield tried("setgroups", in_child(lambda: os.setgroups([other])))
+
+
+def groups(paths: Iterable[str]) -> Iterator[Answer]:
+    """Use what only members of a group may: disks, virtual machines, docker."""
+    for path in paths:
+        yield told(path, "ENOENT" if not os.path.exists(path) else "EACCES", reached=os.access(path, os.R_OK | os.W_OK))
+
+
+def becomes_root() -> Iterator[Answer]:
+    """Become another user by sudo and its like. Only root tries it: a user's attempt would be reported."""
+    for name in ("sudo", "doas"):
+        if os.geteuid() != 0:
+            yield unknown(name, "not tried: it would be reported")
+            continue
+        try:
+            done = subprocess.run([name, "-n", "-u", "nobody", "true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=1.5, check=False)
+        except OSError as failed:
+            yield unknown(name, code(failed.errno or 0))
+            continue
+        yield told(name, f"status {done.returncode}", reached=done.returncode == 0)
+
+
+def shared_memory(identifier: int, posix: str, queue: str) -> Iterator[Answer]:
+    """Find what the host shares with its own processes."""
+    libc.shmat.restype = ctypes.c_void_p
+    ctypes.set_errno(0)
+    address = libc.shmat(identifier, None, 0o10000)  # SHM_RDONLY
+    if address in (None, ctypes.c_void_p(-1).value):
+        yield refused("System V memory", OSError(ctypes.get_errno(), ""))
+    else:
+        yield told("System V memory", "another segment", reached=planted(ctypes.string_at(address, 64)))
+        libc.shmdt(ctypes.c_void_p(address))
+    try:
+        yield told("POSIX memory", "another file", reached=planted(read(f"/dev/shm/{posix}")))
+    except OSError as failed:
+        yield refused("POSIX memory", failed)
+    yield tried("a message queue", lambda: os.close(syscall("mq_open", queue.encode(), os.O_RDONLY, 0, None)))
+
+
+def real_time() -> Iterator[Answer]:
+    """Take more than a fair share: real-time scheduling, a higher priority, bounds lifted."""
+    yield tried("real-time scheduling", in_child(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))))
+    yield tried("a higher priority", in_child(lambda: os.setpriority(os.PRIO_PROCESS, 0, -5)))
+
+    def lift() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard + 1))
+        except ValueError as failed:
+            raise OSError(1, "") from failed
+
+    yield tried("a higher bound", in_child(lift))
+
+
+# --- bounds
+
+
+def forks(most: int) -> Iterator[Answer]:
+    """Start more processes than the bound; all of them are ended at once."""
+    started = []
+    try:
+        for _ in range(most + 20):
+            pid = os.fork()
+            if pid == 0:
+                libc.prctl(1, signal.SIGKILL, 0, 0, 0)
+                time.sleep(1.5)
+                os._exit(0)
+            started.append(pid)
+        yield reached(f"{most} processes")
+    except OSError as failed:
+        yield stopped(f"{most} processes", code(failed.errno or 0))
+    finally:
+        for pid in started:
+            os.kill(pid, signal.SIGKILL)
+        for pid in started:
+            os.waitpid(pid, 0)
+
+
+def allocates(most: int) -> Iterator[Answer]:
+    """Use half as much memory again as the bound, in a child, 16 MiB at a time."""
+
+    def use() -> None:
+        blocks = []
+        for _ in range(most * 3 // 2 // (16 << 20) + 1):
+            block = mmap.mmap(-1, 16 << 20)
+            for offset in range(0, 16 << 20, 4096):
+                block[offset] = 1
+            blocks.append(block)
+
+    yield tried(f"{most} bytes", in_child(use))
+
+
+def bounds(descriptors: int) -> Iterator[Answer]:
+    """Is a dump of memory written where a program crashes? May more files be open than the bound?"""
+    yield told("core dumps", "none", reached=resource.getrlimit(resource.RLIMIT_CORE)[1] != 0)
+    yield told("open files", "bounded", reached=resource.getrlimit(resource.RLIMIT_NOFILE)[1] > descriptors)
+
+
+# --- environment
+
+
+def variables(wanted: dict[str, str]) -> Iterator[Answer]:
+    """Does each variable arrive with its value? Known by digest."""
+    for name, digest in wanted.items():
+        value = os.environ.get(name)
+        if value is None:
+            yield stopped(name, "not set")
+        else:
+            yield told(name, "has another value", reached=hashlib.sha256(os.fsencode(value)).hexdigest() == digest)
+
+
+def other_values(pairs: Iterable[tuple[str, str]]) -> Iterator[Answer]:
+    """Has a variable another value than the one that the fence sets?"""
+    for name, value in pairs:
+        yield told(name, "as set", reached=os.environ.get(name) != value)
+
+
+def foreign_variables(names: Iterable[str]) -> Iterator[Answer]:
+    """Is a variable there that must not be? Whatever its value."""
+    for name in names:
+        yield told(name, "not set", reached=name in os.environ)
+
+
+def suspicious_variables(passed: Iterable[str]) -> Iterator[Answer]:
+    """Is there a variable with a name like a secret's that nobody asked for?"""
+    pattern = re.compile(r"TOKEN|SECRET|PASSW|KEY|CRED|SESSION|DATABASE_URL|_DSN")
+    found = sorted(name for name in os.environ if pattern.search(name) and name not in set(passed))
+    yield told("names like secrets'", "none", reached=bool(found))
+
+
+def search_path() -> Iterator[Answer]:
+    """Is a relative directory on the PATH?"""
+    yield told("PATH", "absolute", reached=any(not entry.startswith("/") for entry in os.environ.get("PATH", "").split(":")))
+
+
+# --- the terminal
+
+
+def controlling_terminal() -> Iterator[Answer]:
+    """Open the caller's terminal by its name."""
+    yield tried("/dev/tty", lambda: os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)))
+
+
+def _terminals() -> Iterator[tuple[str, int]]:
+    for name, number in (("input", 0), ("output", 1), ("messages", 2)):
+        if os.isatty(number):
+            yield name, number
+    with contextlib.suppress(OSError):
+        yield "/dev/tty", os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+
+
+def types_into_terminal() -> Iterator[Answer]:
+    """Type into the terminal, as if the user had: a letter, by TIOCSTI, also with high bits that seccomp may not see."""
+    found = False
+    for name, number in _terminals():
+        found = True
+        for request in (_TIOCSTI, _TIOCSTI | 1 << 32):
+            letter = ctypes.create_string_buffer(b"x")
+            high = " with high bits" if request > _TIOCSTI else ""
+            yield tried(f"{name}{high}", lambda number=number, request=request, letter=letter: syscall("ioctl", number, request, ctypes.byref(letter)))
+    if not found:
+        yield unknown("a terminal", "there is none")
+
+
+def own_terminal() -> Iterator[Answer]:
+    """TIOCSTI on a terminal of one's own: EIO is the kernel's own refusal (dev.tty.legacy_tiocsti), EPERM a filter's."""
+
+    def inject() -> None:
+        os.setsid()
+        _, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        syscall("ioctl", slave, _TIOCSTI, ctypes.byref(ctypes.create_string_buffer(b"x")))
+
+    name, state, detail = tried("TIOCSTI", in_child(inject))
+    yield (name, "reached", detail) if detail == "EIO" else (name, state, detail)
+
+
+def pastes_into_terminal() -> Iterator[Answer]:
+    """Paste by TIOCLINUX. No console is here, so what tells is whether the kernel sees the call at all."""
+    for name, number in _terminals():
+        argument = ctypes.create_string_buffer(b"\xff")
+        try:
+            syscall("ioctl", number, _TIOCLINUX, ctypes.byref(argument))
+            yield reached(name)
+        except OSError as failed:
+            yield told(name, code(failed.errno or 0), reached=failed.errno != 1)
+
+
+def callers_group(host: dict[str, int]) -> Iterator[Answer]:
+    """Is this process in the process group of its caller, which kill(0) reaches?"""
+    # In a PID namespace of one's own a group from outside has no number.
+    yield told("the caller's process group", "a group of its own", reached=os.getpgrp() == 0 or os.stat("/proc/self/ns/pid").st_ino == host["pid"])
+
+
+def escapes() -> Iterator[Answer]:
+    """Write to the terminal's clipboard (OSC 52); does the terminal get it?"""
+    word = os.urandom(6).hex()
+    for name, number in _terminals():
+        os.write(number, f"\033]52;c;{word}\007".encode())
+        yield told(name, "filtered", reached=ask("shown", word=word))
+        return
+    yield unknown("a terminal", "there is none")
+
+
+# --- identity
+
+
+def host_name(host: str, machine: str) -> Iterator[Answer]:
+    """Is the host's name, or its machine id, known inside? By digest."""
+    yield told("the host's name", "another name", reached=hashlib.sha256(os.uname().nodename.encode()).hexdigest() == host)
+    if machine:
+        try:
+            yield told("/etc/machine-id", "another one", reached=hashlib.sha256(read("/etc/machine-id").strip()).hexdigest() == machine)
+        except OSError as failed:
+            yield refused("/etc/machine-id", failed)
+
+
+# --- what must work
+
+
+def _in_thread() -> None:
+    done: list[int] = []
+    thread = threading.Thread(target=done.append, args=(1,))
+    thread.start()
+    thread.join(1)
+    if not done:
+        raise OSError(errno.EIO, "")
+
+
+def _in_subprocess() -> None:
+    if subprocess.run(["/bin/sh", "-c", "echo x | cat"], capture_output=True, text=True, timeout=1.5, check=False).stdout != "x\n":
+        raise OSError(errno.EIO, "")
+
+
+def _in_database() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("create table t (x)")
+
+
+async def _talk() -> None:
+    started = await asyncio.start_server(lambda _, w: w.close(), "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*started.sockets[0].getsockname())
+    writer.close()
+    started.close()
+
+
+def _watch() -> None:
+    if libc.inotify_init1(0) < 0:
+        raise OSError(ctypes.get_errno(), "")
+    select.epoll().close()
+
+
+def _map() -> None:
+    with mmap.mmap(-1, 4096) as block:
+        block[0] = 1
+
+
+def _pair() -> None:
+    for one in socket.socketpair():
+        one.close()
+
+
+def _own_terminal() -> None:
+    for one in os.openpty():
+        os.close(one)
+
+
+def programs() -> Iterator[Answer]:
+    """Ordinary programs do ordinary things."""
+    tries = {
+        "threads": _in_thread, "subprocesses": _in_subprocess, "a database": _in_database, "inotify and epoll": _watch, "mmap": _map,
+        "a server on its own loopback": lambda: asyncio.run(asyncio.wait_for(_talk(), 1.5)), "socket pairs": _pair, "a terminal": _own_terminal,
+    }  # fmt: skip
+    for name, action in tries.items():
+        yield tried(name, action)
+
+
+def locks() -> Iterator[Answer]:
+    """A file in /tmp is locked."""
+
+    def lock() -> None:
+        with open(f"/tmp/.wavegen-{os.urandom(6).hex()}", "w", encoding="ascii") as stream:
+            os.unlink(stream.name)
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    yield tried("/tmp", lock)
+
+
+def git_commands(git: str, directory: str) -> Iterator[Answer]:
+    """git status, add and commit in the project."""
+    if not git:
+        yield unknown("git", "not installed")
+        return
+    settings = ["-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "commit.gpgsign=false", "-c", f"safe.directory={directory}"]
+    for command in (("status", "--porcelain"), ("commit", "--allow-empty", "--quiet", "--message=x"), ("branch", "--list")):
+        done = subprocess.run([git, *settings, *command], cwd=directory, capture_output=True, text=True, timeout=1.5, check=False, stdin=subprocess.DEVNULL)
+        yield told(f"git {command[0]}", done.stderr.strip().split("\n")[-1][:80], reached=done.returncode == 0)
+
+
+ATTEMPTS = {
+    function.__name__: function
+    for function in (
+        signals, traces, memory_file, listed, environments, command_lines, roots, same_namespaces, new_privileges, capabilities,
+        setuid_programs, new_namespaces, new_user_namespace, enters_namespaces, other_users, groups, becomes_root, shared_memory, real_time,
+        forks, allocates, bounds, variables, other_values, foreign_variables, suspicious_variables, search_path, controlling_terminal, types_into_terminal, own_terminal,
+        pastes_into_terminal, callers_group, escapes, host_name, programs, locks, git_commands,
+    )
+}  # fmt: skip

@@ -1,0 +1,240 @@
+"""What is tried from outside, by starting a shell in ways that must not work, or must."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import platform
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from wavegen.backends import render
+from wavegen.entry import Entry, end
+from wavegen.errors import FenceError
+from wavegen.ground import host_namespaces, piped
+from wavegen.output import Tree
+from wavegen.probes import Answer, State
+
+_ENDED, _STAYS = 3.0, 0.2
+"""Seconds within which what ends with its shell has ended, and after which what has not will stay."""
+
+
+def _told(target: str, detail: str = "", *, reached: bool) -> Answer:
+    return Answer(target, State.REACHED if reached else State.STOPPED, detail)
+
+
+def planted_links(entry: Entry, path: str) -> Iterator[Answer]:
+    """A command put a link in place of what the manifest grants: where does it lead at the next start?"""
+    aside = f"{path}.aside"
+    os.rename(path, aside)
+    try:
+        directory = os.path.isdir(aside)
+        os.symlink(entry.ground.neighbour if directory else f"{entry.ground.neighbour}/canary", path)
+        status, out = entry.output(("cat", f"{path}/canary" if directory else path))
+        yield _told(entry.ground.shown(path), "refused" if status == FenceError.exit_code else f"status {status}", reached=entry.ground.word in out)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        os.rename(aside, path)
+
+
+def project_is_home(entry: Entry) -> Iterator[Answer]:
+    """HOME is the project, or lies in it."""
+    for name, home in (("HOME is the project", entry.ground.project), ("HOME is in the project", f"{entry.ground.project}/nested")):
+        status, out = entry.output(("echo", "started"), environment={**entry.ground.environment(), "HOME": home})
+        yield _told(name, f"status {status}", reached="started" in out)
+
+
+def left_behind(entry: Entry) -> Iterator[Answer]:
+    """A process that ignores its terminal's end is left in the background."""
+    process = entry.start(("/bin/sh", "-c", "trap '' HUP TERM; sleep 5 & echo up"))
+    try:
+        process.wait(20)
+        yield _told("a process in the background", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
+    except subprocess.TimeoutExpired:
+        yield Answer("a process in the background", State.UNKNOWN, "the command did not end")
+    finally:
+        _end_group(process)
+
+
+def orphaned(entry: Entry) -> Iterator[Answer]:
+    """The wrapper is killed while a command runs."""
+    process = entry.start(("/bin/sh", "-c", "sleep 5 & echo up; wait"))
+    try:
+        out = piped(process.stdout)
+        if not select.select([out], [], [], 60)[0] or b"up" not in os.read(out.fileno(), 100):
+            yield Answer("the command", State.UNKNOWN, "it did not start")
+            return
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        yield _told("the command", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
+    finally:
+        _end_group(process)
+
+
+def _closed(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Whether everybody who had the command's output open has ended."""
+    out = piped(process.stdout)
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if not select.select([out], [], [], left)[0]:
+            return False
+        if not os.read(out.fileno(), 4096):
+            return True
+    return False
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    end(process)
+
+
+def forged(entry: Entry) -> Iterator[Answer]:
+    """The caller's environment says that there is a fence already."""
+    environment = {**entry.ground.environment(), "SANDBOX_ACTIVE": "1", "WAVEGEN_SHELL": entry.shell, "container": "docker", "IN_NIX_SHELL": "impure"}
+    code = "import os; print(os.stat('/proc/self/ns/mnt').st_ino)"
+    _, out = entry.output((entry.probe[0], "-I", "-S", "-c", code), environment=environment)
+    found = out.strip().split("\n")[-1]
+    if not found.isdigit():
+        yield Answer("SANDBOX_ACTIVE=1", State.UNKNOWN, "nothing was run")
+    else:
+        yield _told("SANDBOX_ACTIVE=1", "fenced all the same", reached=int(found) == host_namespaces().get("mnt"))
+
+
+def drifted(entry: Entry) -> Iterator[Answer]:
+    """What is on the disk is compared with what the manifest renders; outside of a fence anything may be edited."""
+    if not entry.fenced:
+        yield _told("rendered files", reached=True)
+        return
+    ground = entry.ground
+    findings = Tree(ground.root, render(ground.plan), ground.inputs).findings()
+    detail = "; ".join(f"{finding.path}: {finding.reason.value}" for finding in findings[:3]) or "as the manifest says"
+    yield _told("rendered files", detail, reached=bool(findings))
+
+
+def unfenceable(entry: Entry) -> Iterator[Answer]:
+    """A kernel that forbids user namespaces: what is run?"""
+    try:
+        forbid = _forbidding_namespaces()
+    except NotImplementedError:
+        yield Answer("no user namespaces", State.UNKNOWN, "not on this processor")
+        return
+    status, out = entry.output(("echo", "started"), before=forbid)
+    yield _told("no user namespaces", f"status {status}", reached="started" in out)
+
+
+def _forbidding_namespaces() -> Callable[[], None]:
+    """Makes unshare(2), and clone(2) with CLONE_NEWUSER, fail with EPERM in this process and all that it starts."""
+    numbers = {"x86_64": (0xC000003E, 272, 56, 435), "aarch64": (0xC00000B7, 97, 220, 435)}.get(platform.machine())
+    if numbers is None:
+        raise NotImplementedError
+    architecture, unshare, clone, clone3 = numbers
+    eperm, enosys, allow = 0x00050001, 0x00050026, 0x7FFF0000
+    program = [
+        (0x20, 0, 0, 4),  # the architecture
+        (0x15, 0, 7, architecture),
+        (0x20, 0, 0, 0),  # the number
+        (0x15, 6, 0, unshare),
+        (0x15, 6, 0, clone3),
+        (0x15, 0, 3, clone),
+        (0x20, 0, 0, 16),  # the flags
+        (0x45, 2, 1, 0x10000000),
+        (0x06, 0, 0, allow),
+        (0x06, 0, 0, allow),
+        (0x06, 0, 0, eperm),
+        (0x06, 0, 0, enosys),
+    ]
+    code = b"".join(struct.pack("<HBBI", *one) for one in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    described = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(buffer)))
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def forbid() -> None:
+        ctypes.memmove(ctypes.addressof(described) + 8, struct.pack("@P", ctypes.addressof(buffer)), 8)  # and so the program is kept
+        # PR_SET_NO_NEW_PRIVS; PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+        if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, described, 0, 0):
+            raise OSError(ctypes.get_errno(), "prctl")
+
+    return forbid
+
+
+# --- at a terminal
+
+
+def interactive(entry: Entry) -> Iterator[Answer]:
+    """Somebody works in it: the window is resized, a command interrupted, one put into the background."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = entry.start((), terminal=slave, wholly=True)
+    os.close(slave)
+    screen = _Screen(master)
+    try:
+        screen.type("echo rea''dy\n")
+        if not screen.shows("ready", 60):
+            yield Answer("a prompt", State.STOPPED, "none came")
+            return
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
+        screen.type("stty size\n")
+        yield _told("resizing", "the old size", reached=screen.shows("33 111"))
+        screen.type("sleep 30\n")
+        time.sleep(0.1)
+        screen.type("\x03")
+        screen.type("echo st$((1 + 1))=$?\n")
+        yield _told("Ctrl-C", "not interrupted", reached=screen.shows("st2=130"))
+        screen.type("sleep 30\n")
+        time.sleep(0.1)
+        screen.type("\x1a")
+        screen.type("jobs; kill %1; echo sto''pped\n")
+        yield _told("Ctrl-Z", "not stopped", reached=screen.shows("stopped") and "Stopped" in screen.text)
+        screen.type("exit\n")
+    finally:
+        _end_group(process)
+        os.close(master)
+
+
+class _Screen:
+    """What a terminal shows."""
+
+    def __init__(self, master: int) -> None:
+        self.master, self.text = master, ""
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        with contextlib.suppress(OSError):
+            os.write(self.master, keys.encode())
+
+    def shows(self, text: str, seconds: float = 3) -> bool:
+        """Whether a text appears within some seconds."""
+        until = time.monotonic() + seconds
+        while text not in self.text:
+            left = until - time.monotonic()
+            if left < 0 or not select.select([self.master], [], [], left)[0]:
+                return False
+            try:
+                chunk = os.read(self.master, 65536)
+            except OSError:
+                return False
+            if not chunk:
+                return False
+            self.text += chunk.decode("utf-8", "replace")
+        return True
+
+
+TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
+    function.__name__: function for function in (planted_links, project_is_home, left_behind, orphaned, forged, drifted, unfenceable, interactive)
+}
+
+
+def try_from_outside(name: str, entry: Entry, arguments: dict[str, Any]) -> tuple[Answer, ...]:
+    """The answers of one trial."""
+    return tuple(TRIALS[name](entry, **arguments))

@@ -1,0 +1,132 @@
+"""Entering every shell, trying to get out, and judging what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wavegen.decode import suggestion
+from wavegen.entry import Entry, Inside
+from wavegen.errors import MachineError, UsageError
+from wavegen.ground import Ground, digest
+from wavegen.policy import Plan, Policy
+from wavegen.probes import Answer, Case, Finding, Report, ShellReport, Where
+from wavegen.probes.catalogue import cases
+from wavegen.probes.judge import control, judge
+from wavegen.project import Project
+from wavegen.trials import try_from_outside
+
+CONTROL = "yolo"
+"""The shell without a fence, in which everything must be reached that a fence is to stop."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with the shell, how many cases are done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A case as it is handed over: two of the same key are the same attempt on the same things."""
+
+    case: Case
+    arguments: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        return json.dumps([self.case.probe.attempt, self.case.probe.where.value, self.arguments], sort_keys=True)
+
+
+def chosen(plan: Plan, names: Sequence[str]) -> tuple[Policy, ...]:
+    """The shells to verify: the named ones, else all that have a fence. Raises UsageError."""
+    known = tuple(shell.name for shell in plan.shells)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
+    return tuple(shell for shell in plan.shells if (shell.name in names if names else shell.fenced))
+
+
+def verify(project: Project, *, shells: Sequence[str] = (), via: str = "wrapper", under: str | None = None, progress: Progress | None = None) -> Report:
+    """Try every shell of a rendered project on a throw-away ground. Raises MachineError and UsageError."""
+    policies = chosen(project.plan, shells)
+    if not os.path.isfile(os.path.join(project.root, ".wavegen/runtime/probe.py")):
+        raise MachineError("this project is not rendered, or by an older version", "run wavegen render")
+    with Ground(project, under=under, via=via) as ground:
+        tasks = {policy.name: _tasks(ground, policy) for policy in policies}
+        told = progress or (lambda _shell, _done, _all: None)
+        outside = _Run(ground, CONTROL, fenced=False, progress=told)
+        outside.run(_distinct(task for group in tasks.values() for task in group))
+        reports = [_shell(ground, policy, tasks[policy.name], outside, told) for policy in policies if policy.fenced]
+        first = {task.case.id: task for group in tasks.values() for task in reversed(group)}
+        found = tuple(control(task.case, outside.answers(task), outside.failed(task)) for task in first.values())
+        reports.append(ShellReport(shell=CONTROL, fenced=False, findings=found, error=outside.error))
+    return Report(name=project.plan.name, manifest=project.plan.manifest, via=via, shells=tuple(reports))
+
+
+def _tasks(ground: Ground, policy: Policy) -> tuple[_Task, ...]:
+    """Every case of a shell for which there is something to try on this ground."""
+    found = []
+    for case in cases(policy):
+        arguments = {name: ground.resolved(value, policy) for name, value in case.expectation.arguments}
+        if None not in arguments.values():
+            found.append(_Task(case, arguments))
+    return tuple(found)
+
+
+def _distinct(tasks: Iterable[_Task]) -> tuple[_Task, ...]:
+    return tuple({task.key: task for task in tasks}.values())
+
+
+def _shell(ground: Ground, policy: Policy, tasks: tuple[_Task, ...], outside: _Run, told: Progress) -> ShellReport:
+    inside = _Run(ground, policy.name, fenced=True, progress=told)
+    if outside.error:
+        return ShellReport(shell=policy.name, fenced=True, findings=(), error=f"the control did not run: {outside.error}")
+    inside.run(tasks)
+    if inside.error:
+        return ShellReport(shell=policy.name, fenced=True, findings=(), error=inside.error)
+    found: list[Finding] = [judge(task.case, outside.answers(task), inside.answers(task), inside.failed(task)) for task in tasks]
+    return ShellReport(shell=policy.name, fenced=True, findings=tuple(found))
+
+
+class _Run:
+    """All attempts in one shell."""
+
+    def __init__(self, ground: Ground, shell: str, *, fenced: bool, progress: Progress) -> None:
+        self.entry = Entry(ground, shell, fenced=fenced)
+        self.error = ""
+        self._progress = progress
+        self._inside = Inside()
+
+    def run(self, tasks: Sequence[_Task]) -> None:
+        """Try them: inside, at a terminal, from outside. Nothing more where the shell is not what it should be."""
+        tried = [task for task in tasks if task.case.expectation.tried]
+        done = 0
+
+        def told() -> None:
+            nonlocal done
+            done += 1
+            self._progress(self.entry.shell, done, len(tried))
+
+        for where in (Where.INSIDE, Where.TERMINAL):
+            handed = [{"id": task.key, "attempt": task.case.probe.attempt, "arguments": task.arguments} for task in tried if task.case.probe.where is where]
+            found = self.entry.probes(handed, [digest(self.entry.ground.word)], told, terminal=where is Where.TERMINAL)
+            self._inside.answers |= found.answers
+            self._inside.failed |= found.failed
+            if found.error and where is Where.INSIDE:
+                self.error = found.error
+                return
+        for task in tried:
+            if task.case.probe.where is Where.LAUNCHER:
+                self._inside.answers[task.key] = try_from_outside(task.case.probe.attempt, self.entry, task.arguments)
+                told()
+
+    def answers(self, task: _Task) -> tuple[Answer, ...]:
+        """What came of a case."""
+        return self._inside.answers.get(task.key, ())
+
+    def failed(self, task: _Task) -> str:
+        """Why nothing came of it; empty where something did."""
+        if not task.case.expectation.tried or task.key in self._inside.answers:
+            return ""
+        return self._inside.failed.get(task.key, "no answer")
