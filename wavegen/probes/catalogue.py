@@ -84,6 +84,7 @@ SOCKETS = (
     "/run/systemd/private", "/run/snapd.socket", "/tmp/.X11-unix/X0", "/run/postgresql/.s.PGSQL.5432",
 )  # fmt: skip
 _SYSTEM_DIRECTORIES = ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/boot", "/opt", "/var", "/var/lib", "/nix/store", "/dev", "/media", "/mnt", "/srv")
+_PROGRAMS = ("/proc", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 _AROUND = "the project's neighbours"
 
 
@@ -373,8 +374,7 @@ _NETWORK = (
     _probe("N09b", C, "Can it talk to docker, D-Bus, X11 and other services of this machine?", Group.NETWORK,
            "sockets", unseen(*(host(path) for path in SOCKETS), inodes=False), required=False),
     _probe("N10", C, "Does any socket anywhere answer?", Group.NETWORK,
-           "walk", stopped("mounts", "a read-only mount does not stop connect(2)", start="/", skip=("/proc",
-             "/sys", "/usr", "/nix/store", "/gnu/store")), required=False),
+           "walk", stopped("mounts", "a read-only mount does not stop connect(2)", start="/", skip=_PROGRAMS), required=False),
     _probe("N11", H, "Does a variable lead to a service of the host?", Group.NETWORK,
            "names_in_variables", absent_variables(TO_SOCKETS)),
     _probe("N13", C, "Can it build outside the fence by the Nix daemon?", Group.NETWORK,
