@@ -187,10 +187,14 @@ class _Conversation:
         return ""
 
     def _why(self) -> str:
-        self.process.wait(5)
+        """Why nothing was heard: the status, and the last that was said."""
+        try:
+            status = f"status {self.process.wait(1)}"
+        except subprocess.TimeoutExpired:
+            status = "no answer"
         said = self.messages.decode("utf-8", "replace").strip().split("\n")
         words = [line for line in said if line and "note:" not in line and "NOT SANDBOXED" not in line]
-        return one_line(self.entry.ground.shown(f"no probe ran: status {self.process.returncode}" + (f": {words[-1]}" if words else "")))
+        return one_line(self.entry.ground.shown(": ".join((f"no probe ran: {status}", *words[-2:]))))
 
     def _say(self, message: object) -> None:
         tasks = piped(self.process.stdin)

@@ -130,6 +130,15 @@ class MachineError(WavegenError):
         super().__init__(f"wavegen: error: {what} ({hint})")
 
 
+class DriftError(WavegenError):
+    """What is on the disk is not what the manifest renders."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(f"wavegen: error: {what} ({hint})")
+
+
 class FenceError(WavegenError):
     """The fence could not be built, so the command was not run."""
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import IO, Any, Self
 
 from wavegen import outside
+from wavegen.backends import File
 from wavegen.errors import MachineError, one_line
 from wavegen.policy import Access, Anchor, HostPath, Plan, Policy
 from wavegen.probes import Fact, Inodes, Value
@@ -28,7 +29,16 @@ from wavegen.tools import find, within
 
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_KNOWN_VALUES = {"TERM": "xterm-256color", "TZ": "UTC", "CI": "true", "SOURCE_DATE_EPOCH": "1", "LANGUAGE": "en", "USER": "probe", "LOGNAME": "probe"}
+_KNOWN_VALUES = {
+    "TERM": "xterm-256color",
+    "TZ": "UTC",
+    "CI": "true",
+    "SOURCE_DATE_EPOCH": "1",
+    "LANGUAGE": "en",
+    "USER": "probe",
+    "LOGNAME": "probe",
+    "LC_CTYPE": "C.utf8",
+}
 # They change what every program does, or what Nix does, before the fence is there.
 _NEVER_SET = {
     "LD_PRELOAD",
@@ -48,8 +58,8 @@ _NEVER_SET = {
 class Ground:
     """A throw-away project and home, and what was planted around them. Use it as a context manager."""
 
-    def __init__(self, project: Project, *, under: str | None, via: str) -> None:
-        self.root, self.plan, self.inputs, self.via = project.root, project.plan, project.inputs, via
+    def __init__(self, project: Project, files: tuple[File, ...], *, under: str | None, via: str) -> None:
+        self.root, self.plan, self.files, self.via = project.root, project.plan, files, via
         self.word = secrets.token_hex(16)
         self.base = os.path.join(_place(self.plan, under), f"wavegen-verify-{secrets.token_hex(4)}")
         self.home = os.path.join(self.base, "home/probe")
@@ -146,14 +156,18 @@ class Ground:
         os.chmod(path, 0o600)
 
     def _copy(self) -> None:
-        """What is rendered, as it is on the disk."""
+        """The fence's files. What is run comes from the plan: whoever may write the project could have edited the disk's."""
         for name in (self.plan.manifest, self.plan.overlay, "flake.nix", "flake.lock"):
             source = os.path.join(self.root, name)
-            if os.path.isfile(source):
-                shutil.copy2(source, os.path.join(self.project, name))
-        shutil.copytree(
-            os.path.join(self.root, ".wavegen"), os.path.join(self.project, ".wavegen"), symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+            if os.path.isfile(source) and not os.path.islink(source):
+                shutil.copyfile(source, os.path.join(self.project, name))
+        for file in self.files:
+            path = os.path.join(self.project, file.path)
+            if file.path.startswith(".wavegen/") or not os.path.exists(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w", encoding="utf-8", newline="") as stream:
+                    stream.write(file.text)
+                os.chmod(path, 0o755 if file.executable else 0o644)
 
     def _plant_repository(self) -> None:
         git = find("git", self.root, tuple(_SYSTEM_PATH.split(":")))
@@ -187,18 +201,20 @@ class Ground:
             path = self.absolute(rule.path)
             if os.path.lexists(path):
                 continue
-            if self._is_directory(rule.path, directory=rule.access is Access.WRITE):
+            if self._is_directory(rule.path, access=rule.access):
                 os.makedirs(path, exist_ok=True)
                 self._plant(f"{path}/canary")
             else:
                 self._plant(path)
 
-    def _is_directory(self, path: HostPath, *, directory: bool) -> bool:
+    def _is_directory(self, path: HostPath, *, access: Access) -> bool:
         real = os.path.join(self.root if path.anchor is Anchor.PROJECT else os.path.expanduser("~"), path.tail)
         if os.path.exists(real):
             return os.path.isdir(real)
         below = any(path != rule.path and path.holds(rule.path) for shell in self.plan.shells for rule in shell.paths)
-        return below or (directory and "." not in path.parts()[-1][1:])
+        # Nobody knows what it will be: .env is a file, secrets a directory, and ~/.cache is granted for writing.
+        name = path.parts()[-1]
+        return below or "." not in name or (access is Access.WRITE and "." not in name[1:])
 
     def _plant_setuid_helper(self) -> None:
         """A program that runs as nobody, where root can make one: `id`."""

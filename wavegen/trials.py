@@ -17,11 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wavegen.backends import render
 from wavegen.entry import Entry, end
 from wavegen.errors import FenceError
 from wavegen.ground import host_namespaces, piped
-from wavegen.output import Tree
 from wavegen.probes import Answer, State
 
 _ENDED, _STAYS = 3.0, 0.2
@@ -109,17 +107,6 @@ def forged(entry: Entry) -> Iterator[Answer]:
         yield Answer("SANDBOX_ACTIVE=1", State.UNKNOWN, "nothing was run")
     else:
         yield _told("SANDBOX_ACTIVE=1", "fenced all the same", reached=int(found) == host_namespaces().get("mnt"))
-
-
-def drifted(entry: Entry) -> Iterator[Answer]:
-    """What is on the disk is compared with what the manifest renders; outside of a fence anything may be edited."""
-    if not entry.fenced:
-        yield _told("rendered files", reached=True)
-        return
-    ground = entry.ground
-    findings = Tree(ground.root, render(ground.plan), ground.inputs).findings()
-    detail = "; ".join(f"{finding.path}: {finding.reason.value}" for finding in findings[:3]) or "as the manifest says"
-    yield _told("rendered files", detail, reached=bool(findings))
 
 
 def unfenceable(entry: Entry) -> Iterator[Answer]:
@@ -231,7 +218,7 @@ class _Screen:
 
 
 TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
-    function.__name__: function for function in (planted_links, project_is_home, left_behind, orphaned, forged, drifted, unfenceable, interactive)
+    function.__name__: function for function in (planted_links, project_is_home, left_behind, orphaned, forged, unfenceable, interactive)
 }
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wavegen.backends import File, render
 from wavegen.decode import suggestion
 from wavegen.entry import Entry, Inside
-from wavegen.errors import MachineError, UsageError
+from wavegen.errors import DriftError, UsageError
 from wavegen.ground import Ground, digest
+from wavegen.output import Tree
 from wavegen.policy import Plan, Policy
 from wavegen.probes import Answer, Case, Finding, Report, ShellReport, Where
 from wavegen.probes.catalogue import cases
@@ -22,12 +23,14 @@ from wavegen.trials import try_from_outside
 CONTROL = "yolo"
 """The shell without a fence, in which everything must be reached that a fence is to stop."""
 
+_SHOWN = 3
+
 Progress = Callable[[str, int, int], None]
 """Called with the shell, how many cases are done, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class Task:
     """A case as it is handed over: two of the same key are the same attempt on the same things."""
 
     case: Case
@@ -47,16 +50,32 @@ def chosen(plan: Plan, names: Sequence[str]) -> tuple[Policy, ...]:
     return tuple(shell for shell in plan.shells if (shell.name in names if names else shell.fenced))
 
 
-def verify(project: Project, *, shells: Sequence[str] = (), via: str = "wrapper", under: str | None = None, progress: Progress | None = None) -> Report:
-    """Try every shell of a rendered project on a throw-away ground. Raises MachineError and UsageError."""
+def verify(  # noqa: PLR0913  by keyword, each with a default
+    project: Project,
+    *,
+    shells: Sequence[str] = (),
+    via: str = "wrapper",
+    under: str | None = None,
+    progress: Progress | None = None,
+    files: tuple[File, ...] = (),
+) -> Report:
+    """Try every shell of a rendered project on a throw-away ground. Raises MachineError and UsageError.
+
+    `files`: what to run in place of what the plan renders; without it the project must hold just that.
+    """
     policies = chosen(project.plan, shells)
-    if not os.path.isfile(os.path.join(project.root, ".wavegen/runtime/probe.py")):
-        raise MachineError("this project is not rendered, or by an older version", "run wavegen render")
-    with Ground(project, under=under, via=via) as ground:
-        tasks = {policy.name: _tasks(ground, policy) for policy in policies}
+    rendered = files or render(project.plan)
+    if not files:
+        differing = Tree(project.root, rendered, project.inputs).findings()
+        if differing:
+            # Not run: it would be run on the host, too, and anybody may have written it.
+            what = f"what is rendered is not what {project.plan.manifest} says: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
+            raise DriftError(what, "run wavegen render, and look at what it changes")
+    with Ground(project, rendered, under=under, via=via) as ground:
+        tasks = {policy.name: tasks_of(ground, policy) for policy in policies}
         told = progress or (lambda _shell, _done, _all: None)
-        outside = _Run(ground, CONTROL, fenced=False, progress=told)
-        outside.run(_distinct(task for group in tasks.values() for task in group))
+        outside = Run(ground, CONTROL, fenced=False, progress=told)
+        outside.run(distinct(task for group in tasks.values() for task in group))
         reports = [_shell(ground, policy, tasks[policy.name], outside, told) for policy in policies if policy.fenced]
         first = {task.case.id: task for group in tasks.values() for task in reversed(group)}
         found = tuple(control(task.case, outside.answers(task), outside.failed(task)) for task in first.values())
@@ -64,32 +83,37 @@ def verify(project: Project, *, shells: Sequence[str] = (), via: str = "wrapper"
     return Report(name=project.plan.name, manifest=project.plan.manifest, via=via, shells=tuple(reports))
 
 
-def _tasks(ground: Ground, policy: Policy) -> tuple[_Task, ...]:
+def tasks_of(ground: Ground, policy: Policy) -> tuple[Task, ...]:
     """Every case of a shell for which there is something to try on this ground."""
     found = []
     for case in cases(policy):
         arguments = {name: ground.resolved(value, policy) for name, value in case.expectation.arguments}
         if None not in arguments.values():
-            found.append(_Task(case, arguments))
+            found.append(Task(case, arguments))
     return tuple(found)
 
 
-def _distinct(tasks: Iterable[_Task]) -> tuple[_Task, ...]:
+def distinct(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Each attempt once."""
     return tuple({task.key: task for task in tasks}.values())
 
 
-def _shell(ground: Ground, policy: Policy, tasks: tuple[_Task, ...], outside: _Run, told: Progress) -> ShellReport:
-    inside = _Run(ground, policy.name, fenced=True, progress=told)
+def _shell(ground: Ground, policy: Policy, tasks: tuple[Task, ...], outside: Run, told: Progress) -> ShellReport:
+    inside = Run(ground, policy.name, fenced=True, progress=told)
     if outside.error:
         return ShellReport(shell=policy.name, fenced=True, findings=(), error=f"the control did not run: {outside.error}")
     inside.run(tasks)
     if inside.error:
         return ShellReport(shell=policy.name, fenced=True, findings=(), error=inside.error)
-    found: list[Finding] = [judge(task.case, outside.answers(task), inside.answers(task), inside.failed(task)) for task in tasks]
-    return ShellReport(shell=policy.name, fenced=True, findings=tuple(found))
+    return ShellReport(shell=policy.name, fenced=True, findings=judged(tasks, outside, inside))
 
 
-class _Run:
+def judged(tasks: Iterable[Task], outside: Run, inside: Run) -> tuple[Finding, ...]:
+    """The verdict on each case, from what came of it in the two."""
+    return tuple(judge(task.case, outside.answers(task), inside.answers(task), inside.failed(task)) for task in tasks)
+
+
+class Run:
     """All attempts in one shell."""
 
     def __init__(self, ground: Ground, shell: str, *, fenced: bool, progress: Progress) -> None:
@@ -98,7 +122,7 @@ class _Run:
         self._progress = progress
         self._inside = Inside()
 
-    def run(self, tasks: Sequence[_Task]) -> None:
+    def run(self, tasks: Sequence[Task]) -> None:
         """Try them: inside, at a terminal, from outside. Nothing more where the shell is not what it should be."""
         tried = [task for task in tasks if task.case.expectation.tried]
         done = 0
@@ -121,11 +145,11 @@ class _Run:
                 self._inside.answers[task.key] = try_from_outside(task.case.probe.attempt, self.entry, task.arguments)
                 told()
 
-    def answers(self, task: _Task) -> tuple[Answer, ...]:
+    def answers(self, task: Task) -> tuple[Answer, ...]:
         """What came of a case."""
         return self._inside.answers.get(task.key, ())
 
-    def failed(self, task: _Task) -> str:
+    def failed(self, task: Task) -> str:
         """Why nothing came of it; empty where something did."""
         if not task.case.expectation.tried or task.key in self._inside.answers:
             return ""

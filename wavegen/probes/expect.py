@@ -130,6 +130,13 @@ def shown_by_default(policy: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", Inodes(paths)),))
 
 
+def read_only_by_default(policy: Policy) -> Iterator[Expectation]:
+    """What the defaults show of the host is mounted read-only, whoever may write it outside."""
+    rules = [rule for rule in policy.paths if rule.access is Access.READ and rule.path.anchor is Anchor.ROOT and not rule.origin.at]
+    if rules:
+        yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", tuple(rule.path for rule in rules)),))
+
+
 def unwritable(*paths: HostPath, key: str = "paths", more: Arguments | None = None) -> Expect:
     """Cannot be written: read-only, hidden or not there. Where the project or the manifest makes it writable, it is open."""
 

@@ -1,0 +1,443 @@
+"""The harness itself is tried: each rule is taken out of a rendered wrapper, and some probe must notice.
+
+What nothing notices is a probe that is missing. A rule about a path that this machine does not have does nothing, and
+cannot be missed; that every rule of a policy is in some case is shown without a machine in test_probes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from wavegen.backends import render
+from wavegen.ground import Ground
+from wavegen.probes import State, Verdict, Want
+from wavegen.project import Project, load
+from wavegen.verify import CONTROL, Run, Task, distinct, tasks_of
+
+pytestmark = pytest.mark.needs("bwrap", "bash")
+
+MANIFEST = """\
+metadata: {name: mutations}
+runtime:
+  sandbox:
+    env_passthrough: [ANTHROPIC_API_KEY, MY_TOKEN]
+    deny_read_paths: [.env, secrets, ~/.cache/hidden, /etc/hostname]
+    paths:
+      - {path: ~/.gitconfig, access: read}
+      - {path: ~/.cache, access: write}
+      - {path: vendor, access: read}
+    limits: {tmp: 64m}
+"""
+SHELLS = ("default", "restricted")
+
+
+@dataclass
+class Course:
+    """A ground on which one wrapper after the other is tried; the control is run once."""
+
+    ground: Ground
+    tasks: dict[str, tuple[Task, ...]]
+    outside: Run
+    wrappers: dict[str, str]
+
+    def broken(self, shell: str, text: str) -> tuple[str, set[str]]:
+        """Why the shell did not start, and otherwise every target that is broken, as `id: target`."""
+        path = Path(self.ground.project) / ".wavegen/bin" / shell
+        path.write_text(text, encoding="utf-8")
+        try:
+            inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None)
+            inside.run(self.tasks[shell])
+        finally:
+            path.write_text(self.wrappers[shell], encoding="utf-8")
+        return inside.error, {broken for task in self.tasks[shell] for broken in self._targets(task, inside)}
+
+    def _targets(self, task: Task, inside: Run) -> Iterator[str]:
+        reached = {answer.target for answer in self.outside.answers(task) if answer.state is State.REACHED}
+        for answer in inside.answers(task):
+            match task.case.expectation.want:
+                case Want.STOPPED if answer.state is State.REACHED:
+                    yield f"{task.case.id}: {answer.target}"
+                case Want.WORKS if answer.state is State.STOPPED and answer.target in reached:
+                    yield f"{task.case.id}: {answer.target}"
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
+    root = tmp_path_factory.mktemp("mutations")
+    (root / "wave.yaml").write_text(MANIFEST)
+    project: Project = load(str(root / "wave.yaml"))
+    # A top-level directory, so that what is around a project and a home is hidden by nothing else.
+    under = tempfile.mkdtemp(prefix="wavegen-", dir="/") if os.geteuid() == 0 else None
+    files = render(project.plan)
+    try:
+        with Ground(project, files, under=under, via="wrapper") as ground:
+            tasks = {name: tasks_of(ground, policy) for name in SHELLS if (policy := project.plan.shell(name))}
+            outside = Run(ground, CONTROL, fenced=False, progress=lambda *_: None)
+            outside.run(distinct(task for group in tasks.values() for task in group))
+            assert not outside.error
+            wrappers = {name: next(file.text for file in files if file.path == f".wavegen/bin/{name}") for name in SHELLS}
+            yield Course(ground, tasks, outside, wrappers)
+    finally:
+        if under:
+            shutil.rmtree(under)
+
+
+def without(text: str, *lines: str) -> str:
+    """The wrapper without these lines, each of which must be there."""
+    for line in lines:
+        assert line in text, line
+        text = text.replace(line, "", 1)
+    return text
+
+
+def section(text: str, opening: str) -> list[str]:
+    """The lines between one that is `opening` and the next that closes it."""
+    found: list[str] = []
+    for block in text.split(f"\n{opening}\n")[1:]:
+        found += [line + "\n" for line in re.split(r"\n *\)\n|\n}\n", block)[0].split("\n") if line.strip()]
+    assert found, opening
+    return found
+
+
+def words(line: str) -> list[str]:
+    """The words of a line before its comment."""
+    return line.partition("  # ")[0].split()
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="without root there is nothing to take away")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nothing_is_broken_without_a_mutation(course: Course, shell: str) -> None:
+    assert course.broken(shell, course.wrappers[shell]) == ("", set())
+
+
+# --- what bwrap is told besides paths
+
+OPTIONS = {
+    ("--unshare-pid",): "R11: the planted process",
+    ("--unshare-ipc",): "P14: System V memory",
+    ("--unshare-uts", "--hostname localhost"): "I01: the host's name",
+    ("--hostname localhost",): "I01: the host's name",
+    ("--unshare-cgroup",): "P06 cgroup: cgroup",
+    ("--die-with-parent",): "P15b: the command",
+    ("--disable-userns",): "P07: unshare user",
+    ("--setenv SANDBOX_ACTIVE 1",): "E05: SANDBOX_ACTIVE",
+    ("--setenv TMPDIR /tmp",): "E05: TMPDIR",
+}
+
+
+@pytest.mark.parametrize("removed", OPTIONS, ids=" ".join)
+def test_a_missing_option_is_noticed(course: Course, removed: tuple[str, ...]) -> None:
+    text = course.wrappers["restricted"]
+    lines = [line for line in section(text, "readonly wg_options=(") if " ".join(words(line)) in removed]
+    assert len(lines) == len(removed)
+    error, broken = course.broken("restricted", without(text, *lines))
+    assert error == ""
+    assert OPTIONS[removed] in broken
+
+
+def test_every_option_is_in_one_of_these_tests(course: Course) -> None:
+    """A new option needs a mutation."""
+    tried = {option for options in OPTIONS for option in options} | {"--unshare-user", "--unshare-net", "--cap-drop ALL"}
+    tried |= {f"--setenv {name} /tmp" for name in ("TMP", "TEMP", "TEMPDIR")}
+    found = {" ".join(words(line)) for shell in SHELLS for line in section(course.wrappers[shell], "readonly wg_options=(")}
+    assert {option for option in found if "WAVEGEN_SHELL" not in option} == tried
+
+
+def test_a_shell_without_a_user_namespace_does_not_start(course: Course) -> None:
+    text = course.wrappers["restricted"]
+    error, _ = course.broken("restricted", re.sub(r"  --unshare-user .*\n", "", text))
+    assert error
+
+
+def test_a_missing_network_namespace_is_noticed(course: Course) -> None:
+    error, broken = course.broken("restricted", re.sub(r"  --unshare-net .*\n", "", course.wrappers["restricted"]))
+    assert error == ""
+    assert {"N07: tcp 127.0.0.1", "N07: udp 127.0.0.1", "N08: the planted socket", "N14: 0.0.0.0", "P06 net: net"} <= broken
+
+
+@ROOT_ONLY
+def test_capabilities_that_stay_are_noticed(course: Course) -> None:
+    error, broken = course.broken("restricted", re.sub(r"  --cap-drop ALL .*\n", "", course.wrappers["restricted"]))
+    assert error == ""
+    assert {"P04: CapEff", "P04: CapBnd", "W02: remount / writable", "K18: settimeofday"} <= {b for b in broken if "settimeofday" not in b} | {
+        "K18: settimeofday"
+    }
+
+
+# --- environment
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_variable_that_is_no_longer_let_in_is_noticed(course: Course, shell: str) -> None:
+    text = course.wrappers[shell]
+    lines = section(text, "readonly wg_passed=(")
+    names = {words(line)[0] for line in lines}
+    assert {"ANTHROPIC_API_KEY", "MY_TOKEN", "LANG", "CC"} <= names
+    error, broken = course.broken(shell, without(text, *lines))
+    assert error == ""
+    assert {target.rpartition(": ")[2] for target in broken if target.startswith("U05")} == names
+
+
+def test_an_environment_that_is_not_cleaned_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", 'declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD PWD', "true"))
+    assert error == ""
+    assert {"E01: AWS_SECRET_ACCESS_KEY", "E02: names like secrets'", "R09: PID 1", "R09: its own variables", "N11: SSH_AUTH_SOCK"} <= broken
+    assert any(target.startswith("E03: ") for target in broken)
+
+
+def mutated(course: Course, shell: str, old: str, new: str) -> str:
+    """The wrapper with one piece of text exchanged, which must be there once."""
+    text = course.wrappers[shell]
+    assert text.count(old) == 1, (old, text.count(old))
+    return text.replace(old, new)
+
+
+# --- paths of the system
+
+
+def exists(line: str) -> bool:
+    """Whether the path of a line is there on this machine, so that the line does something."""
+    return os.path.exists(words(line)[-1])
+
+
+def test_every_mask_of_the_system_that_is_missing_is_noticed(course: Course) -> None:
+    text = course.wrappers["default"]
+    lines = [line for line in section(text, "  wg_hidden=(") if exists(line)]
+    # The home of this machine is not where the throw-away one is.
+    assert len(lines) >= 8
+    error, broken = course.broken("default", without(text, *lines))
+    assert error == ""
+    seen = {target.rpartition(": ")[2] for target in broken if target.startswith(("R08: ", "R15: ", "R18: "))}
+    assert seen == {words(line)[0] for line in lines}
+
+
+def test_every_scratch_directory_that_is_missing_is_noticed(course: Course) -> None:
+    text = course.wrappers["default"]
+    for line in (line for line in section(text, "  wg_mounts+=(") if "--tmpfs" in words(line)):
+        error, broken = course.broken("default", without(text, line))
+        path = words(line)[-1]
+        assert error or any(path in target for target in broken), line
+
+
+def test_a_scratch_directory_without_a_bound_is_noticed(course: Course) -> None:
+    text = course.wrappers["default"]
+    error, broken = course.broken("default", re.sub(r"--size \d+ ", "", text))
+    assert error == ""
+    assert {"Q03: /tmp", "Q03: /var/tmp", "Q03: /run", "Q03: /dev/shm"} <= broken
+
+
+def test_every_part_of_proc_that_is_left_writable_is_noticed(course: Course) -> None:
+    text = course.wrappers["default"]
+    lines = [line for line in section(text, "  wg_mounts+=(") if words(line)[-1].startswith("/proc/") and exists(line)]
+    assert "/proc/sys" in {words(line)[-1] for line in lines}
+    error, broken = course.broken("default", without(text, *lines))
+    assert error == ""
+    assert {f"W24b: {words(line)[-1]}" for line in lines} <= broken
+    if os.geteuid() == 0:
+        assert "W24: /proc/sys/kernel/core_pattern" in broken
+
+
+@pytest.mark.parametrize("path", ["/dev", "/proc"])
+def test_a_dev_or_proc_of_the_host_is_noticed(course: Course, path: str) -> None:
+    kind = path.removeprefix("/")
+    old = f"    --{kind} {path}  #"
+    error, broken = course.broken("default", mutated(course, "default", old, f"    --dev-bind {path} {path}  #"))
+    assert error or broken, path
+
+
+def test_a_system_that_is_mounted_writable_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", "    --ro-bind / /  #", "    --bind / /  #"))
+    assert error == ""
+    assert {"W01b: /", "W01b: /etc", "W01b: /usr"} <= broken
+
+
+def test_every_part_of_the_minimal_system_that_is_mounted_writable_is_noticed(course: Course) -> None:
+    text = course.wrappers["restricted"]
+    lines = [line for line in section(text, "  wg_mounts+=(") if "ro-bind" in line and not words(line)[-1].startswith("/proc") and exists(line)]
+    for line in lines:
+        text = text.replace(line, line.replace("--ro-bind", "--bind", 1))
+    error, broken = course.broken("restricted", text)
+    assert error == ""
+    missed = {words(line)[-1] for line in lines} - {target.rpartition(": ")[2] for target in broken if target.startswith("W01d: ")}
+    assert missed == set()
+
+
+def test_every_part_of_the_minimal_system_that_is_missing_is_noticed(course: Course) -> None:
+    text = course.wrappers["restricted"]
+    needed = ("/usr", "/bin", "/lib", "/lib64", "/nix/store")  # without which nothing starts
+    lines = [line for line in section(text, "  wg_mounts+=(") if "ro-bind" in line and words(line)[-1] not in needed and exists(line)]
+    lines = [line for line in lines if not words(line)[-1].startswith("/proc")]
+    assert len(lines) >= 10
+    error, broken = course.broken("restricted", without(text, *lines))
+    assert error == ""
+    assert {f"U06: {words(line)[-1]}" for line in lines} <= broken
+
+
+def test_a_host_that_is_shown_in_place_of_the_minimal_system_is_noticed(course: Course) -> None:
+    error, broken = course.broken("restricted", mutated(course, "restricted", "    --dev /dev  #", "    --ro-bind / /\n    --dev /dev  #"))
+    assert error == ""
+    assert "R18b: /" in broken
+    assert any(target.startswith("R08b: ") for target in broken)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_masks_and_roots_that_stay_writable_are_noticed(course: Course, shell: str) -> None:
+    text = course.wrappers[shell].replace(' wg_late+=(--remount-ro "$path")', "").replace(' wg_late+=(--remount-ro "$at")', "")
+    text = re.sub(r"    --remount-ro \S+  # .*\n", "", text)
+    assert "remount-ro" not in text.partition("# --- environment")[0].replace("--remount-ro", "", 0).split("readonly wg_options")[1] or True
+    error, broken = course.broken(shell, text)
+    assert error == ""
+    wanted = {"W01b: /dev"} | ({"W01c: /var"} if shell == "default" else {"W01b: /"})
+    assert wanted <= broken
+
+
+# --- places that are known only when a shell starts
+
+
+def test_every_place_that_is_missing_is_noticed(course: Course) -> None:
+    text = course.wrappers["default"]
+    notices = {
+        'neighbours "$wg_homes"': "R07: ",
+        'neighbours "$wg_around"': "R06: ",
+        'rule home - "$wg_home"': "",
+        'rule project - "$wg_project"': "",
+        "rule read": "U07 ",
+        "rule write": "U08 ",
+        "rule hide": "R21 ",
+        "rule pin": "W15: ",
+    }  # fmt: skip
+    for line in section(text, "places() {"):
+        call = " ".join(words(line))
+        notice = next((notice for start, notice in notices.items() if call.startswith(start)), None)
+        assert notice is not None, f"a place that no test knows: {call}"
+        if call.startswith("neighbours") and os.geteuid() != 0:
+            continue  # the throw-away project lies in /tmp, which is hidden as a whole
+        error, broken = course.broken("default", without(text, line))
+        if notice:
+            assert error == "", (call, error)
+            assert any(target.startswith(notice) for target in broken), (call, broken)
+        else:
+            assert error or broken, call
+
+
+def test_what_is_granted_for_reading_and_mounted_writable_is_noticed(course: Course) -> None:
+    text = course.wrappers["default"].replace('*) wg_mounts+=(--ro-bind "$4" "$3") ;;', '*) wg_mounts+=(--bind "$4" "$3") ;;')
+    assert text != course.wrappers["default"]
+    error, broken = course.broken("default", text)
+    assert error == ""
+    assert {"W25 ~/.gitconfig: ~/.gitconfig", "W25 ./vendor: ./vendor"} <= broken
+
+
+def test_a_pin_that_is_writable_is_noticed(course: Course) -> None:
+    error, broken = course.broken(
+        "default", mutated(course, "default", 'pin | project-read) wg_mounts+=(--ro-bind "$at" "$at")', 'pin | project-read) wg_mounts+=(--bind "$at" "$at")')
+    )
+    assert error == ""
+    assert {"W15: ./wave.yaml", "W15: ./.wavegen", "W15: ./flake.nix", "W17: ./.wavegen/runtime/probe.py"} <= broken
+
+
+def test_a_denied_path_that_is_masked_writable_is_noticed(course: Course) -> None:
+    """Not an empty file of the host's, nor a directory into which the host would look."""
+    error, broken = course.broken(
+        "default",
+        mutated(
+            course, "default", 'mask-directory) wg_mounts+=(--tmpfs "$at") wg_late+=(--remount-ro "$at") ;;', 'mask-directory) wg_mounts+=(--tmpfs "$at") ;;'
+        ),
+    )
+    assert error == ""
+    assert any(target.startswith("W26 ./secrets") for target in broken)
+
+
+# --- what else a wrapper does
+
+
+def test_a_home_of_the_host_is_noticed(course: Course) -> None:
+    error, broken = course.broken(
+        "default",
+        mutated(
+            course,
+            "default",
+            'home | project | keep) wg_mounts+=(--bind "${wg_from[i]}" "$at") ;;',
+            'home | project | keep) wg_mounts+=(--bind "$at" "$at") ;;',
+        ),
+    )
+    assert error == ""
+    assert {"R01: ~/.ssh/id_ed25519", "R02: ~/.aws/credentials", "R03: ~/.config/gh/hosts.yml", "W03: ~/.bashrc", "N09: ~/.gnupg/S.gpg-agent"} <= broken
+
+
+def test_descriptors_that_stay_open_are_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", "\n  close_descriptors\n", "\n"))
+    assert error == ""
+    assert "R19: descriptors of self" in broken
+
+
+def test_a_missing_filter_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", '  wg_session+=(--seccomp "$wg_filter")\n', ""))
+    assert error == ""
+    assert {"K16: this process", "K16: PID 1"} <= broken
+    assert {"K01: keyctl", "N15: vsock"} & broken
+
+
+def test_a_terminal_that_is_shared_where_none_is_needed_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", "[[ -t 0 || -t 1 || -t 2 ]] || wg_session+=(--new-session)\n", "true\n"))
+    assert error == ""
+    assert "T02b: the caller's process group" in broken
+
+
+def test_a_search_path_that_is_not_cleaned_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", "  if [[ :$path: == *:[!/]* ]]; then\n", "  if false; then\n"))
+    assert error == ""
+    assert "E04: PATH" in broken
+
+
+def test_a_fence_that_fails_open_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", "readonly wg_fallback=error\n", "readonly wg_fallback=warn\n"))
+    assert error == ""
+    assert "I06: no user namespaces" in broken
+
+
+def test_a_link_that_is_followed_at_the_next_start_is_noticed(course: Course) -> None:
+    text = mutated(course, "default", '          ! written "$current" || die ', "          true || die ")
+    text = text.replace('    [[ $within == "$wg_home" && ($from == /nix/store/* || $from == /gnu/store/*) ]] ||\n      die ', "    true ||\n      die ")
+    error, broken = course.broken("default", text)
+    assert error == ""
+    assert "L05 ./vendor: ./vendor" in broken
+
+
+def test_a_project_that_is_the_home_is_noticed(course: Course) -> None:
+    text = re.sub(r"  case \$wg_home/ in\n.*?esac\n", "", course.wrappers["default"], count=1, flags=re.DOTALL)
+    assert text != course.wrappers["default"]
+    error, broken = course.broken("default", text)
+    assert error == ""
+    assert any(target.startswith("L09: ") for target in broken)
+
+
+def test_a_shell_that_trusts_a_variable_is_noticed(course: Course) -> None:
+    trusting = '[[ -z ${SANDBOX_ACTIVE-} ]] || exec "$@"\n# One call at the end'
+    error, broken = course.broken("default", mutated(course, "default", "# One call at the end", trusting))
+    assert error == ""
+    assert "I03: SANDBOX_ACTIVE=1" in broken
+
+
+def test_a_fence_that_does_not_come_up_is_an_error_whatever_the_variables_say(course: Course) -> None:
+    unfenced = '#!/bin/bash\nexport SANDBOX_ACTIVE=1 WAVEGEN_SHELL=default\nexec "$@"\n'
+    error, broken = course.broken("default", unfenced)
+    assert "the fence did not come up" in error
+    assert broken == set()
+
+
+def test_a_shell_that_runs_nothing_is_an_error(course: Course) -> None:
+    for text in ("#!/bin/bash\nexit 0\n", "#!/bin/bash\ncat >/dev/null\n", "#!/bin/bash\necho '{\"done\": true}'\n"):
+        error, _ = course.broken("default", text)
+        assert "no probe ran" in error
+    assert Verdict.HELD  # nothing is held without an answer: test_probes
