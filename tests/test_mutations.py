@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from wavegen import entry
 from wavegen.backends import render
 from wavegen.ground import Ground
-from wavegen.probes import State, Verdict, Want
+from wavegen.probes import State, Want, Where
 from wavegen.project import Project, load
 from wavegen.verify import CONTROL, Run, Task, distinct, tasks_of
 
@@ -48,16 +49,20 @@ class Course:
     outside: Run
     wrappers: dict[str, str]
 
-    def broken(self, shell: str, text: str) -> tuple[str, set[str]]:
-        """Why the shell did not start, and otherwise every target that is broken, as `id: target`."""
+    def broken(self, shell: str, text: str, *, wholly: bool = False) -> tuple[str, set[str]]:
+        """Why the shell did not start, and otherwise every target that is broken, as `id: target`.
+
+        `wholly`: also what is tried at a terminal and from outside.
+        """
+        tasks = tuple(task for task in self.tasks[shell] if wholly or task.case.probe.where is Where.INSIDE)
         path = Path(self.ground.project) / ".wavegen/bin" / shell
         path.write_text(text, encoding="utf-8")
         try:
             inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None)
-            inside.run(self.tasks[shell])
+            inside.run(tasks)
         finally:
             path.write_text(self.wrappers[shell], encoding="utf-8")
-        return inside.error, {broken for task in self.tasks[shell] for broken in self._targets(task, inside)}
+        return inside.error, {broken for task in tasks for broken in self._targets(task, inside)}
 
     def _targets(self, task: Task, inside: Run) -> Iterator[str]:
         reached = {answer.target for answer in self.outside.answers(task) if answer.state is State.REACHED}
@@ -117,7 +122,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="without root there is 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_nothing_is_broken_without_a_mutation(course: Course, shell: str) -> None:
-    assert course.broken(shell, course.wrappers[shell]) == ("", set())
+    assert course.broken(shell, course.wrappers[shell], wholly=True) == ("", set())
 
 
 # --- what bwrap is told besides paths
@@ -140,7 +145,7 @@ def test_a_missing_option_is_noticed(course: Course, removed: tuple[str, ...]) -
     text = course.wrappers["restricted"]
     lines = [line for line in section(text, "readonly wg_options=(") if " ".join(words(line)) in removed]
     assert len(lines) == len(removed)
-    error, broken = course.broken("restricted", without(text, *lines))
+    error, broken = course.broken("restricted", without(text, *lines), wholly=removed == ("--die-with-parent",))
     assert error == ""
     assert OPTIONS[removed] in broken
 
@@ -169,9 +174,8 @@ def test_a_missing_network_namespace_is_noticed(course: Course) -> None:
 def test_capabilities_that_stay_are_noticed(course: Course) -> None:
     error, broken = course.broken("restricted", re.sub(r"  --cap-drop ALL .*\n", "", course.wrappers["restricted"]))
     assert error == ""
-    assert {"P04: CapEff", "P04: CapBnd", "W02: remount / writable", "K18: settimeofday"} <= {b for b in broken if "settimeofday" not in b} | {
-        "K18: settimeofday"
-    }
+    assert {"P04: CapEff", "P04: CapBnd"} <= broken
+    assert any(target.startswith("W02: ") for target in broken)
 
 
 # --- environment
@@ -191,7 +195,7 @@ def test_every_variable_that_is_no_longer_let_in_is_noticed(course: Course, shel
 def test_an_environment_that_is_not_cleaned_is_noticed(course: Course) -> None:
     error, broken = course.broken("default", mutated(course, "default", 'declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD PWD', "true"))
     assert error == ""
-    assert {"E01: AWS_SECRET_ACCESS_KEY", "E02: names like secrets'", "R09: PID 1", "R09: its own variables", "N11: SSH_AUTH_SOCK"} <= broken
+    assert {"E01: AWS_SECRET_ACCESS_KEY", "E02: names like secrets'", "R09: PID 1", "R09: its own variables"} <= broken
     assert any(target.startswith("E03: ") for target in broken)
 
 
@@ -212,8 +216,8 @@ def exists(line: str) -> bool:
 
 def test_every_mask_of_the_system_that_is_missing_is_noticed(course: Course) -> None:
     text = course.wrappers["default"]
-    lines = [line for line in section(text, "  wg_hidden=(") if exists(line)]
-    # The home of this machine is not where the throw-away one is.
+    # Without the mask of /var the fence cannot be built: what is in it would be made there.
+    lines = [line for line in section(text, "  wg_hidden=(") if exists(line) and words(line)[0] != "/var"]
     assert len(lines) >= 8
     error, broken = course.broken("default", without(text, *lines))
     assert error == ""
@@ -242,7 +246,8 @@ def test_every_part_of_proc_that_is_left_writable_is_noticed(course: Course) -> 
     assert "/proc/sys" in {words(line)[-1] for line in lines}
     error, broken = course.broken("default", without(text, *lines))
     assert error == ""
-    assert {f"W24b: {words(line)[-1]}" for line in lines} <= broken
+    covered = {"/proc/bus", "/proc/irq", "/proc/sysrq-trigger"}  # by bwrap itself, where it can
+    assert {f"W24b: {words(line)[-1]}" for line in lines if words(line)[-1] not in covered} <= broken
     if os.geteuid() == 0:
         assert "W24: /proc/sys/kernel/core_pattern" in broken
 
@@ -283,18 +288,17 @@ def test_every_part_of_the_minimal_system_that_is_missing_is_noticed(course: Cou
     assert {f"U06: {words(line)[-1]}" for line in lines} <= broken
 
 
-def test_a_host_that_is_shown_in_place_of_the_minimal_system_is_noticed(course: Course) -> None:
-    error, broken = course.broken("restricted", mutated(course, "restricted", "    --dev /dev  #", "    --ro-bind / /\n    --dev /dev  #"))
+def test_more_of_the_host_than_the_minimal_system_is_noticed(course: Course) -> None:
+    more = "".join(f"    --ro-bind {path} {path}\n" for path in ("/var", "/opt", "/srv"))
+    error, broken = course.broken("restricted", mutated(course, "restricted", "    --dev /dev  #", f"{more}    --dev /dev  #"))
     assert error == ""
-    assert "R18b: /" in broken
-    assert any(target.startswith("R08b: ") for target in broken)
+    assert {"R08b: /var/lib", "R08b: /opt", "R08b: /srv"} <= broken
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_masks_and_roots_that_stay_writable_are_noticed(course: Course, shell: str) -> None:
     text = course.wrappers[shell].replace(' wg_late+=(--remount-ro "$path")', "").replace(' wg_late+=(--remount-ro "$at")', "")
     text = re.sub(r"    --remount-ro \S+  # .*\n", "", text)
-    assert "remount-ro" not in text.partition("# --- environment")[0].replace("--remount-ro", "", 0).split("readonly wg_options")[1] or True
     error, broken = course.broken(shell, text)
     assert error == ""
     wanted = {"W01b: /dev"} | ({"W01c: /var"} if shell == "default" else {"W01b: /"})
@@ -320,9 +324,13 @@ def test_every_place_that_is_missing_is_noticed(course: Course) -> None:
         call = " ".join(words(line))
         notice = next((notice for start, notice in notices.items() if call.startswith(start)), None)
         assert notice is not None, f"a place that no test knows: {call}"
-        if call.startswith("neighbours") and os.geteuid() != 0:
-            continue  # the throw-away project lies in /tmp, which is hidden as a whole
-        error, broken = course.broken("default", without(text, line))
+        removed = (line,)
+        if call.startswith("neighbours"):
+            if os.geteuid() != 0:
+                continue  # the throw-away project lies in /tmp, which is hidden as a whole
+            # Here the home lies around the project, too.
+            removed = tuple(other for other in section(text, "places() {") if other.split()[0] == "neighbours")
+        error, broken = course.broken("default", without(text, *removed))
         if notice:
             assert error == "", (call, error)
             assert any(target.startswith(notice) for target in broken), (call, broken)
@@ -401,30 +409,34 @@ def test_a_search_path_that_is_not_cleaned_is_noticed(course: Course) -> None:
 
 
 def test_a_fence_that_fails_open_is_noticed(course: Course) -> None:
-    error, broken = course.broken("default", mutated(course, "default", "readonly wg_fallback=error\n", "readonly wg_fallback=warn\n"))
+    error, broken = course.broken("default", mutated(course, "default", "readonly wg_fallback=error\n", "readonly wg_fallback=warn\n"), wholly=True)
     assert error == ""
     assert "I06: no user namespaces" in broken
 
 
 def test_a_link_that_is_followed_at_the_next_start_is_noticed(course: Course) -> None:
-    text = mutated(course, "default", '          ! written "$current" || die ', "          true || die ")
-    text = text.replace('    [[ $within == "$wg_home" && ($from == /nix/store/* || $from == /gnu/store/*) ]] ||\n      die ', "    true ||\n      die ")
-    error, broken = course.broken("default", text)
+    text = course.wrappers["default"]
+    for check in ('! written "$current" ||', '[[ $within == "$wg_home" && ($from == /nix/store/* || $from == /gnu/store/*) ]] ||'):
+        assert text.count(check) == 1, check
+        text = text.replace(check, "true ||")
+    error, broken = course.broken("default", text, wholly=True)
     assert error == ""
     assert "L05 ./vendor: ./vendor" in broken
 
 
 def test_a_project_that_is_the_home_is_noticed(course: Course) -> None:
-    text = re.sub(r"  case \$wg_home/ in\n.*?esac\n", "", course.wrappers["default"], count=1, flags=re.DOTALL)
-    assert text != course.wrappers["default"]
-    error, broken = course.broken("default", text)
+    text = course.wrappers["default"]
+    for check in ('die "the project $wg_project is, or holds', 'die "XDG_STATE_HOME=$state lies in the project"'):
+        assert text.count(check) == 1, check
+        text = text.replace(check, check.replace("die", ":"))
+    error, broken = course.broken("default", text, wholly=True)
     assert error == ""
     assert any(target.startswith("L09: ") for target in broken)
 
 
 def test_a_shell_that_trusts_a_variable_is_noticed(course: Course) -> None:
     trusting = '[[ -z ${SANDBOX_ACTIVE-} ]] || exec "$@"\n# One call at the end'
-    error, broken = course.broken("default", mutated(course, "default", "# One call at the end", trusting))
+    error, broken = course.broken("default", mutated(course, "default", "# One call at the end", trusting), wholly=True)
     assert error == ""
     assert "I03: SANDBOX_ACTIVE=1" in broken
 
@@ -436,8 +448,8 @@ def test_a_fence_that_does_not_come_up_is_an_error_whatever_the_variables_say(co
     assert broken == set()
 
 
-def test_a_shell_that_runs_nothing_is_an_error(course: Course) -> None:
-    for text in ("#!/bin/bash\nexit 0\n", "#!/bin/bash\ncat >/dev/null\n", "#!/bin/bash\necho '{\"done\": true}'\n"):
+def test_a_shell_that_runs_nothing_is_an_error(course: Course, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, "_START", 2.0)
+    for text in ("#!/bin/bash\nexit 0\n", "#!/bin/bash\nread -r\n", "#!/bin/bash\necho '{\"done\": true}'\n"):
         error, _ = course.broken("default", text)
         assert "no probe ran" in error
-    assert Verdict.HELD  # nothing is held without an answer: test_probes
