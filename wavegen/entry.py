@@ -163,7 +163,7 @@ class _Conversation:
             elif "ask" in line:
                 self._say({"number": line["number"], "answer": self._answer(line)})
             elif "done" in line:
-                return
+                break
             elif line.get("id") in names:
                 told()
                 if "failed" in line:

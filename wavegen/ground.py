@@ -102,7 +102,9 @@ class Ground:
         self._told({"remove": [self.base, *self.temporary, f"/dev/shm/{posix}", run], "queue": queue})
         try:
             self._make()
-            sockets = [f"{self.base}/run/s", f"{self.home}/.gnupg/S.gpg-agent", f"{self.neighbour}/s", *(f"{place}/s" for place in self.temporary), run]
+            everywhere = {"/run": run, **{os.path.dirname(place): f"{place}/s" for place in self.temporary}}
+            near = [f"{self.base}/run/s", f"{self.neighbour}/s"]
+            sockets = [*near, f"{self.home}/.gnupg/S.gpg-agent", *everywhere.values()]
             told = {
                 "sockets": sockets,
                 "directory": self.neighbour,
@@ -117,11 +119,12 @@ class Ground:
             "abstract": told["abstract"],
             "posix memory": posix,
             "queue": queue,
-            "sockets": [path for path in sockets if os.path.exists(path)],
+            "sockets": near,
+            **{f"socket {place}": path for place, path in everywhere.items() if os.path.exists(path)},
+            **{f"temporary {os.path.dirname(place)}": place for place in self.temporary},
             "neighbour": f"{self.neighbour}/canary",
             "around": os.path.dirname(self.project),
             "other home": f"{self.other_home}/.ssh/id_ed25519",
-            "temporary files": list(self.temporary),
             "git": find("git", self.root, tuple(_SYSTEM_PATH.split(":"))),
             "setuid helper": f"{self.project}/setuid-helper",
             "filters": _filters(),

@@ -355,11 +355,6 @@ def search_path() -> Iterator[Answer]:
 # --- the terminal
 
 
-def controlling_terminal() -> Iterator[Answer]:
-    """Open the caller's terminal by its name."""
-    yield tried("/dev/tty", lambda: os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)))
-
-
 def _terminals() -> Iterator[tuple[str, int]]:
     for name, number in (("input", 0), ("output", 1), ("messages", 2)):
         if os.isatty(number):
@@ -494,15 +489,18 @@ def programs() -> Iterator[Answer]:
         yield tried(name, action)
 
 
-def locks() -> Iterator[Answer]:
-    """A file in /tmp is locked."""
+def locks(paths: Iterable[str]) -> Iterator[Answer]:
+    """A file in the directory is locked."""
 
-    def lock() -> None:
-        with open(f"/tmp/.wavegen-{os.urandom(6).hex()}", "w", encoding="ascii") as stream:
-            os.unlink(stream.name)
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def lock(path: str) -> None:
+        handle = os.open(path, os.O_TMPFILE | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(handle)
 
-    yield tried("/tmp", lock)
+    for path in paths:
+        yield tried(path, lambda path=path: lock(path))
 
 
 def git_commands(git: str, directory: str) -> Iterator[Answer]:
@@ -521,7 +519,7 @@ ATTEMPTS = {
     for function in (
         signals, traces, memory_file, listed, environments, command_lines, roots, same_namespaces, new_privileges, capabilities,
         setuid_programs, new_namespaces, new_user_namespace, enters_namespaces, other_users, groups, becomes_root, shared_memory, real_time,
-        forks, allocates, bounds, variables, other_values, foreign_variables, suspicious_variables, search_path, controlling_terminal, types_into_terminal, own_terminal,
+        forks, allocates, bounds, variables, other_values, foreign_variables, suspicious_variables, search_path, types_into_terminal, own_terminal,
         pastes_into_terminal, callers_group, escapes, host_name, programs, locks, git_commands,
     )
 }  # fmt: skip

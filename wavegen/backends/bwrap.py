@@ -11,6 +11,7 @@ from typing import assert_never
 from wavegen.backends import File, _filter, header
 from wavegen.backends._templates import fill
 from wavegen.manifest import NetworkMode, Seccomp
+from wavegen.paths import is_device
 from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
 from wavegen.quote import sh
 
@@ -262,6 +263,11 @@ _ALWAYS = (
         Origin("how a terminal is shared"),
     ),
     (
+        "what is written to the terminal reaches it unfiltered: escape sequences set titles and, in some terminals, the clipboard",
+        "switch such sequences off in the terminal (OSC 52)",
+        Origin("how a terminal is shared"),
+    ),
+    (
         "a file system that the host mounts later below a directory shown inside appears there, writable",
         "mount it before the shell starts",
         Origin("bwrap follows the host's mounts"),
@@ -324,6 +330,9 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
     for rule in shell.paths:
         if rule.socket:
             yield gap(Effect.WEAKER, f"whoever answers on a socket at {rule.path} acts outside the fence", "remove the entry", rule.origin)
+        if rule.origin.at and rule.access is Access.READ and is_device(rule.path):
+            # The driver is asked, not the file system (mount(2), MS_RDONLY).
+            yield gap(Effect.WEAKER, f"{rule.path} is a device: granted for reading it can be written, too", "remove the entry", rule.origin)
     yield from (gap(Effect.WEAKER, what, remedy, origin) for what, remedy, origin in _ALWAYS)
     denied = [rule for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at]
     if denied:

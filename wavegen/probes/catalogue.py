@@ -13,6 +13,7 @@ from wavegen.probes.expect import (
     Expect,
     absent_variables,
     any_filter,
+    any_socket,
     capabilities,
     fails_closed,
     filtered,
@@ -30,22 +31,26 @@ from wavegen.probes.expect import (
     open_by,
     passed_variables,
     pinned,
+    private,
     private_home,
     project,
     project_directory,
     project_files,
     races,
     read_only_by_default,
+    scratch,
     scratch_bounds,
     shared_terminal,
     shown_by_default,
     sources,
     stopped,
     terminal,
+    unless_granted,
     unlisted_secrets,
     unseen,
     unwritable,
     works,
+    works_in_project,
 )
 
 C, H, M, L = Severity.CRITICAL, Severity.HIGH, Severity.MEDIUM, Severity.LOW
@@ -86,6 +91,17 @@ SOCKETS = (
 )  # fmt: skip
 _SYSTEM_DIRECTORIES = ("/", "/etc", "/usr", "/usr/bin", "/usr/lib", "/boot", "/opt", "/var", "/var/lib", "/nix/store", "/dev", "/media", "/mnt", "/srv")
 _PROGRAMS = ("/proc", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+_KERNEL_MEMORY = tuple(host(path) for path in ("/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/proc/kmsg", "/proc/kcore"))
+_KERNEL_SETTINGS = tuple(
+    host(path)
+    for path in (
+        *("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/swappiness", "/proc/sysrq-trigger"),
+        *("/sys/kernel/uevent_helper", "/sys/kernel/mm/transparent_hugepage/enabled"),
+    )
+)
+_OF_GROUPS = tuple(host(path) for path in ("/dev/kvm", "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/net/tun", "/dev/fuse", *SOCKETS[:4]))
+_REAL_ROOT = "real root could change the host's kernel there"
+_CONNECT = "a read-only mount does not stop connect(2)"
 _AROUND = "the project's neighbours"
 
 
@@ -129,12 +145,11 @@ _READ = (
     _probe("R11", H, "Can it see the host's processes?", Group.READ,
            "listed", namespace("pid", pid=Fact("pid"))),
     _probe("R12", C, "Can it open the kernel's memory and log?", Group.READ,
-           "opens", stopped("devices", "the few devices that everybody may use", paths=tuple(host(path) for path in ("/dev/mem",
-             "/dev/kmem", "/dev/port", "/dev/kmsg", "/proc/kmsg", "/proc/kcore"))), required=False),
+           "opens", unless_granted("devices", "the few devices that everybody may use", *_KERNEL_MEMORY), required=False),
     _probe("R13", C, "Can it reach files through another process?", Group.READ,
            "roots", namespace("pid", pids=(Fact("pid"),), path=Fact("neighbour"))),
     _probe("R14", C, "Can it read disks, or make a device for one?", Group.READ,
-           "devices", capabilities(directory=project()), required=False),
+           "devices", private(host("/dev"), "capabilities", "no disk is among the devices, and none can be made", directory=host("/tmp")), required=False),
     _probe("R15", M, "Can it see the kernel's own interfaces in /sys?", Group.READ,
            "host_inodes", hidden_by_default("/sys/"), required=False),
     _probe("R16", H, "Can it see runtime secrets and user services in /run?", Group.READ,
@@ -154,7 +169,7 @@ _READ = (
     _probe("R21b", H, "Can it see what the manifest denies of the system?", Group.READ,
            "host_inodes", granted(Access.HIDE, Want.STOPPED, "inodes", anchors=(Anchor.ROOT,)), required=False),
     _probe("R22", M, "Can it read the host's temporary files?", Group.READ,
-           "canaries", unseen(host("/tmp"), host("/var/tmp"), inodes=False, key="", more={"paths": Fact("temporary files")})),
+           "canaries", unless_granted("mounts", "private, so that nothing in it is shared with the host", host("/tmp"), host("/var/tmp"), fact="temporary")),
     _probe("U06", M, "Are the programs and libraries of the host there?", Group.READ,
            "host_inodes", shown_by_default),
     _probe("U07", M, "Can it read what the manifest grants?", Group.READ,
@@ -223,12 +238,9 @@ _WRITE = (
     _probe("W23b", C, "Can it plant a program in the system's PATH?", Group.WRITE,
            "creates", unwritable(host("/usr/local/bin"), host("/usr/bin"), host("/usr/sbin")), required=False),
     _probe("W24", C, "Can it change settings of the kernel that run programs?", Group.WRITE,
-           "writes_back", stopped("mounts", "real root could change the host's kernel there", paths=tuple(host(path) for path in ("/proc/sys/kernel/core_pattern",
-             "/proc/sys/kernel/modprobe", "/proc/sys/vm/swappiness", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper",
-             "/sys/kernel/mm/transparent_hugepage/enabled"))), required=False),
+           "writes_back", unless_granted("mounts", _REAL_ROOT, *_KERNEL_SETTINGS, writing=True), required=False),
     _probe("W24b", C, "Are the kernel's settings mounted writable?", Group.WRITE,
-           "writable_mounts", stopped("mounts", "real root could change the host's kernel there", paths=tuple(host(path) for path in (*PROC_READ_ONLY,
-             "/sys"))), required=False),
+           "writable_mounts", unless_granted("mounts", _REAL_ROOT, *(host(path) for path in (*PROC_READ_ONLY, "/sys")), writing=True), required=False),
     _probe("W25", H, "Can it change what is granted for reading only?", Group.WRITE,
            "writes", granted(Access.READ, Want.STOPPED, anchors=(Anchor.PROJECT, Anchor.HOME))),
     _probe("W25b", H, "Can it change what is granted of the system for reading only?", Group.WRITE,
@@ -236,21 +248,21 @@ _WRITE = (
     _probe("W26", H, "Can it change files through the masks of denied paths?", Group.WRITE,
            "writes", granted(Access.HIDE, Want.STOPPED, anchors=(Anchor.PROJECT, Anchor.HOME))),
     _probe("U01", H, "Can it work in the project?", Group.WRITE,
-           "works", works("mounts", "what the shell is for", directory=project())),
+           "works", works_in_project("what the shell is for", directory=project())),
     _probe("U02", M, "Can it work in its home?", Group.WRITE,
            "works", works("private home", "programs keep their settings there", directory=home(""))),
     _probe("U03", M, "Can it use /tmp, /var/tmp and /dev/shm?", Group.WRITE,
-           "creates", works("mounts", "programs need them", paths=(host("/tmp"), host("/var/tmp"), host("/dev/shm")))),
-    _probe("U08", M, "Can it write what the manifest grants for writing?", Group.WRITE,
-           "writes", granted(Access.WRITE, Want.WORKS, anchors=(Anchor.PROJECT, Anchor.HOME))),
+           "creates", scratch(host("/tmp"), host("/var/tmp"), host("/dev/shm"))),
+    _probe("U08", M, "Does what it writes where the manifest grants it reach the host?", Group.WRITE,
+           "reaches_host", granted(Access.WRITE, Want.WORKS, anchors=(Anchor.PROJECT, Anchor.HOME))),
     _probe("U08b", M, "Can it write what the manifest grants of the system for writing?", Group.WRITE,
            "writes", granted(Access.WRITE, Want.WORKS, anchors=(Anchor.ROOT,)), required=False),
     _probe("U09", M, "Do git status, commit and branch work?", Group.WRITE,
-           "git_commands", works("mounts", "an agent works with git", git=Fact("git"), directory=project()), required=False),
+           "git_commands", works_in_project("an agent works with git", git=Fact("git"), directory=project()), required=False),
     _probe("U10", L, "Does a command start where the caller stands?", Group.WRITE,
            "working_directory", works("mounts", "in the project wherever the caller stands in it", directory=project())),
     _probe("U12", L, "Do locks work in /tmp?", Group.WRITE,
-           "locks", works("mounts", "programs need them")),
+           "locks", scratch(host("/tmp"))),
 )
 
 _LINKS = (
@@ -300,12 +312,12 @@ _PROCESS = (
     _probe("P11", H, "Can it become another user?", Group.PROCESS,
            "other_users", capabilities(), required=False),
     _probe("P12", H, "Can it use what your groups open: disks, kvm, docker?", Group.PROCESS,
-           "groups", unseen(host("/run/docker.sock"), inodes=False, key="", more={"paths": tuple(host(path) for path in ("/dev/kvm",
-             "/dev/sda", "/dev/vda", "/dev/nvme0n1", "/dev/net/tun", "/dev/fuse", "/run/docker.sock", "/run/libvirt/libvirt-sock"))}), required=False),
+           "groups", unless_granted("mounts", "what groups open is not there", *_OF_GROUPS), required=False),
     _probe("P13", H, "Can it use sudo and its like?", Group.PROCESS,
            "becomes_root", stopped("no_new_privs", "bwrap always sets it"), required=False),
     _probe("P14", M, "Can it find memory and queues that the host shares?", Group.PROCESS,
-           "shared_memory", namespace("ipc", identifier=Fact("shared memory"), posix=Fact("posix memory"), queue=Fact("queue"))),
+           "shared_memory", private(host("/dev/shm"), "ipc namespace", "an ipc namespace of its own",
+             identifier=Fact("shared memory"), posix=Fact("posix memory"), queue=Fact("queue"))),
     _probe("P15", M, "Does a process outlive the command?", Group.PROCESS,
            "left_behind", namespace("pid"), where=Where.LAUNCHER),
     _probe("P15b", M, "Does a process outlive the wrapper when that is killed?", Group.PROCESS,
@@ -373,11 +385,15 @@ _NETWORK = (
     _probe("N08", H, "Can it talk to the host's abstract sockets, or list them?", Group.NETWORK,
            "abstract", network(name=Fact("abstract"))),
     _probe("N09", C, "Can it talk to the host's sockets by their paths?", Group.NETWORK,
-           "planted_sockets", stopped("mounts", "a read-only mount does not stop connect(2)", paths=Fact("sockets"))),
+           "planted_sockets", stopped("mounts", _CONNECT, paths=Fact("sockets"))),
+    _probe("N09c", C, "Can it talk to your agents: gpg, ssh?", Group.NETWORK,
+           "planted_sockets", unless_granted("private home", _CONNECT, home(".gnupg/S.gpg-agent"))),
+    _probe("N09d", C, "Can it talk to sockets in /tmp, /var/tmp and /run?", Group.NETWORK,
+           "planted_sockets", unless_granted("mounts", _CONNECT, host("/tmp"), host("/var/tmp"), host("/run"), fact="socket")),
     _probe("N09b", C, "Can it talk to docker, D-Bus, X11 and other services of this machine?", Group.NETWORK,
            "sockets", unseen(*(host(path) for path in SOCKETS), inodes=False), required=False),
     _probe("N10", C, "Does any socket anywhere answer?", Group.NETWORK,
-           "walk", stopped("mounts", "a read-only mount does not stop connect(2)", start="/", skip=_PROGRAMS), required=False),
+           "walk", any_socket(start="/", skip=_PROGRAMS), required=False),
     _probe("N11", H, "Does a variable lead to a service of the host?", Group.NETWORK,
            "names_in_variables", absent_variables(TO_SOCKETS)),
     _probe("N13", C, "Can it build outside the fence by the Nix daemon?", Group.NETWORK,

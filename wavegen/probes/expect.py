@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from wavegen.backends import bwrap
 from wavegen.manifest import Fallback, NetworkMode, Seccomp
+from wavegen.paths import is_device
 from wavegen.policy import Access, Anchor, HostPath, Origin, PathRule, Policy
 from wavegen.probes import Expectation, Fact, Inodes, Value, Want
 
@@ -49,6 +50,86 @@ def stopped(layer: str, reason: str, **arguments: Value) -> Expect:
 
     def expect(_: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.STOPPED, layer=layer, origin=Origin(reason), arguments=_arguments(arguments))
+
+    return expect
+
+
+def works_in_project(reason: str, **arguments: Value) -> Expect:
+    """What needs a project that can be written."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rule = governing(policy, project())
+        if rule and rule.access is Access.WRITE:
+            yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=Origin(reason), arguments=_arguments(arguments))
+
+    return expect
+
+
+def scratch(*paths: HostPath, key: str = "paths") -> Expect:
+    """Scratch directories can be used, unless the manifest says something else about them."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rules = {path: rule for path in paths if (rule := governing(policy, path)) and rule.access in (Access.SCRATCH, Access.WRITE)}
+        if rules:
+            origin = next(iter(rules.values())).origin
+            yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=origin, arguments=((key, tuple(rules)),))
+
+    return expect
+
+
+def _granted_at(policy: Policy, place: HostPath) -> PathRule | None:
+    """The manifest's rule that shows the place, or something below it."""
+    for rule in policy.paths:
+        if rule.origin.at and rule.access in (Access.READ, Access.WRITE) and (rule.path.holds(place) or place.holds(rule.path)):
+            return rule
+    return None
+
+
+def private(place: HostPath, layer: str, reason: str, **arguments: Value) -> Expect:
+    """Kept apart, unless the manifest grants something where the host shares it."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rule = _granted_at(policy, place)
+        if rule:
+            note = "the manifest grants it"
+            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, arguments=_arguments(arguments), note=note)
+        else:
+            yield Expectation(want=Want.STOPPED, layer=layer, origin=Origin(reason), arguments=_arguments(arguments))
+
+    return expect
+
+
+def unless_granted(layer: str, reason: str, *places: HostPath, fact: str = "", writing: bool = False) -> Expect:
+    """Each out of reach, unless the manifest grants it; `fact`: what is told in its place, by the fact's name and the path.
+
+    `writing`: a grant for reading leaves it out of reach.
+    """
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rules = {place: rule for place in places if (rule := _granted_at(policy, place)) and not (writing and rule.access is Access.READ)}
+        told = {place: Fact(f"{fact} {place}") if fact else place for place in places}
+        kept = tuple(told[place] for place in places if place not in rules)
+        if kept:
+            yield Expectation(want=Want.STOPPED, layer=layer, origin=Origin(reason), arguments=(("paths", kept),))
+        for place, rule in rules.items():
+            note = "the manifest grants it"
+            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(place), arguments=(("paths", (told[place],)),), note=note)
+
+    return expect
+
+
+def any_socket(**arguments: Value) -> Expect:
+    """No socket answers, unless the manifest grants one, or the host's network and with it sockets that are shown."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rule = next((rule for rule in policy.paths if rule.socket), None)
+        if rule or policy.network.mode is NetworkMode.HOST:
+            origin = rule.origin if rule else policy.network.origin
+            note = "the manifest grants sockets" if rule else "network: host"
+            yield Expectation(want=Want.OPEN, layer="", origin=origin, arguments=_arguments(arguments), note=note)
+        else:
+            origin = Origin("a read-only mount does not stop connect(2)")
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=_arguments(arguments))
 
     return expect
 
@@ -171,9 +252,14 @@ def project_directory() -> Expect:
 
     def expect(policy: Policy) -> Iterator[Expectation]:
         rule = governing(policy, project())
-        if rule:
+        if rule is None:
+            return
+        told = (("directory", project()),)
+        if rule.access is Access.WRITE:
             note = "the project is writable, and with it what the host may run later"
-            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, arguments=(("directory", project()),), note=note)
+            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, arguments=told, note=note)
+        else:
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rule.origin, arguments=told)
 
     return expect
 
@@ -246,12 +332,16 @@ def granted(access: Access, want: Want, key: str = "paths", *, anchors: tuple[An
         for rule in policy.paths:
             if rule.origin.at and rule.path.tail and rule.access is access and rule.path.anchor in anchors and not rule.pinned and not rule.socket:
                 value: Value = Inodes((rule.path,)) if key == "inodes" else (rule.path,)
+                told = (("paths" if key == "inodes" else key, value),)
+                # The kernel's driver is asked, not the file system (mount(2), MS_RDONLY).
+                loose = want is Want.STOPPED and access is Access.READ and is_device(rule.path)
                 yield Expectation(
-                    want=want,
-                    layer=MOUNTS,
+                    want=Want.OPEN if loose else want,
+                    layer="" if loose else MOUNTS,
                     origin=rule.origin,
                     subject=str(rule.path),
-                    arguments=(("paths" if key == "inodes" else key, value),),
+                    arguments=told,
+                    note="a mount for reading does not keep a device from being written" if loose else "",
                 )
 
     return expect
@@ -435,9 +525,12 @@ def terminal(filter_name: str) -> Expect:
     """With a shared terminal the filter keeps commands from typing; without a filter there is no shared terminal."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        held = policy.seccomp is Seccomp.OFF or filter_name in bwrap.refused_calls(policy.seccomp)
-        layer = "a session of its own" if policy.seccomp is Seccomp.OFF else "seccomp"
-        yield Expectation(want=Want.STOPPED if held else Want.OPEN, layer=layer, origin=policy.seccomp_origin)
+        off = policy.seccomp is Seccomp.OFF
+        if off or filter_name in bwrap.refused_calls(policy.seccomp):
+            yield Expectation(want=Want.STOPPED, layer="a session of its own" if off else "seccomp", origin=policy.seccomp_origin)
+        else:
+            note = f"seccomp: {policy.seccomp.value} does not refuse it in this version"
+            yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, note=note)
 
     return expect
 

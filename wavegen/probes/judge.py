@@ -12,7 +12,9 @@ _SHOWN = 3
 
 def judge(case: Case, outside: Sequence[Answer], inside: Sequence[Answer], failed: str = "") -> Finding:
     """The verdict on a case; `failed` says why there are no answers from inside."""
-    there, here = _by_target(outside), _by_target(inside)
+    # Of two answers about one target the one that speaks against the fence counts.
+    worst = (State.STOPPED, State.UNKNOWN, State.REACHED) if case.expectation.want is Want.WORKS else (State.REACHED, State.UNKNOWN, State.STOPPED)
+    there, here = _by_target(outside, worst), _by_target(inside, worst)
     reached_outside = {target for target, answer in there.items() if answer.state is State.REACHED}
     reached = [answer for answer in here.values() if answer.state is State.REACHED]
     match case.expectation.want:
@@ -22,8 +24,9 @@ def judge(case: Case, outside: Sequence[Answer], inside: Sequence[Answer], faile
             return _works(case, reached_outside, there, here, failed)
         case Want.OPEN:
             tried = [answer for answer in here.values() if answer.state is not State.UNKNOWN]
-            # What the policy lets through counts as exposed where it was not tried, unless it is out of reach outside too.
-            exposed = bool(reached) if tried else None if there and not reached_outside else True
+            # What the policy lets through counts as exposed as far as nothing stopped it, unless it is out of reach outside too.
+            loose = [target for target in reached_outside if target not in here or here[target].state is not State.STOPPED]
+            exposed = bool(reached or loose) if tried else None if there and not reached_outside else True
             why = case.expectation.note
             if tried:
                 why += f"; {'reached' if reached else 'not reached'}: {_summary(reached or tried)}"
@@ -41,8 +44,13 @@ def control(case: Case, outside: Sequence[Answer], failed: str = "") -> Finding:
     return Finding(case=case, verdict=Verdict.INCONCLUSIVE, exposed=None, why=failed or _summary(outside) or "not tried")
 
 
-def _by_target(answers: Sequence[Answer]) -> dict[str, Answer]:
-    return {answer.target: answer for answer in answers}
+def _by_target(answers: Sequence[Answer], worst: tuple[State, ...]) -> dict[str, Answer]:
+    found: dict[str, Answer] = {}
+    for answer in answers:
+        known = found.get(answer.target)
+        if known is None or worst.index(answer.state) < worst.index(known.state):
+            found[answer.target] = answer
+    return found
 
 
 def _stopped(case: Case, reached_outside: set[str], there: dict[str, Answer], here: dict[str, Answer], failed: str) -> Finding:

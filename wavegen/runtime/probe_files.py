@@ -175,17 +175,17 @@ def replaces(paths: Iterable[str]) -> Iterator[Answer]:
 def exchanges(paths: Iterable[str], other: str) -> Iterator[Answer]:
     """Exchange it with a file that can be written, by renameat2(2), and back."""
     mine = os.path.join(other, f".wavegen-{os.urandom(6).hex()}")
-    os.close(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    try:
-        for path in paths:
 
-            def there_and_back(path: str = path) -> None:
-                for _ in range(2):
-                    syscall("renameat2", _AT_FDCWD, path.encode(), _AT_FDCWD, mine.encode(), _RENAME_EXCHANGE)
+    def there_and_back(path: str) -> None:
+        os.close(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        try:
+            for _ in range(2):
+                syscall("renameat2", _AT_FDCWD, path.encode(), _AT_FDCWD, mine.encode(), _RENAME_EXCHANGE)
+        finally:
+            os.unlink(mine)
 
-            yield tried(path, there_and_back)
-    finally:
-        os.unlink(mine)
+    for path in paths:
+        yield tried(path, lambda path=path: there_and_back(path))
 
 
 def symlinks(paths: Iterable[str], directory: str) -> Iterator[Answer]:
@@ -288,8 +288,9 @@ def devices(directory: str) -> Iterator[Answer]:
 
 def reaches_host(paths: Iterable[str]) -> Iterator[Answer]:
     """Append a word to a file; does the host's file have it? It is taken out again."""
-    for path in paths:
+    for place in paths:
         word = os.urandom(12).hex()
+        path = os.path.join(place, ".wavegen-probe") if os.path.isdir(place) else place
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             size = os.stat(path).st_size if os.path.exists(path) else None
@@ -300,9 +301,9 @@ def reaches_host(paths: Iterable[str]) -> Iterator[Answer]:
                 os.unlink(path)
             else:
                 os.truncate(path, size)
-            yield told(path, "written inside only", reached=reached)
+            yield told(place, "written inside only", reached=reached)
         except OSError as failed:
-            yield refused(path, failed)
+            yield refused(place, failed)
 
 
 def setuid(directory: str) -> Iterator[Answer]:
@@ -417,11 +418,6 @@ def works(directory: str) -> Iterator[Answer]:
     yield tried(directory, use)
 
 
-def readable(paths: Iterable[str]) -> Iterator[Answer]:
-    """What is granted can be read: the canary is there."""
-    yield from canaries(paths)
-
-
 def working_directory(directory: str) -> Iterator[Answer]:
     """The command starts in the project."""
     yield told(directory, os.getcwd() if os.getcwd() != directory else "", reached=os.getcwd() == directory)
@@ -431,7 +427,7 @@ ATTEMPTS = {
     function.__name__: function
     for function in (
         canaries, host_inodes, opens, listing, names, creates, creates_named, writes, writable_mounts, writes_back, renames, replaces, exchanges, symlinks,
-        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, mounts, works, readable,
+        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, mounts, works,
         working_directory,
     )
 }  # fmt: skip
