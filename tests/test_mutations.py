@@ -33,7 +33,7 @@ runtime:
     deny_read_paths: [.env, secrets, ~/.cache/hidden, /etc/hostname]
     paths:
       - {path: ~/.gitconfig, access: read, optional: true}
-      - {path: ~/.cache, access: write}
+      - {path: ~/.cache, access: write, optional: true}
       - {path: vendor, access: read}
     limits: {tmp: 64m}
 """
@@ -315,7 +315,8 @@ def test_every_place_that_is_missing_is_noticed(course: Course) -> None:
         'neighbours "$wg_around"': "R06: ",
         'rule home - "$wg_home"': "",
         'rule project - "$wg_project"': "",
-        "rule read": "U07 ",
+        'rule read+optional wave.yaml:7 "$wg_home"': "U07 ",
+        "rule read": "W25 ",  # in the project: it would be writable
         "rule write": "U08 ",
         "rule hide": "R21 ",
         "rule pin": "W15: ",
@@ -324,6 +325,8 @@ def test_every_place_that_is_missing_is_noticed(course: Course) -> None:
         call = " ".join(words(line))
         notice = next((notice for start, notice in notices.items() if call.startswith(start)), None)
         assert notice is not None, f"a place that no test knows: {call}"
+        if call == 'rule pin - "$wg_project"/wave.sandbox.yaml':
+            continue  # there is none here
         removed = (line,)
         if call.startswith("neighbours"):
             if os.geteuid() != 0:
@@ -380,7 +383,7 @@ def test_a_home_of_the_host_is_noticed(course: Course) -> None:
         ),
     )
     assert error == ""
-    assert {"R01: ~/.ssh/id_ed25519", "R02: ~/.aws/credentials", "R03: ~/.config/gh/hosts.yml", "W03: ~/.bashrc", "N09: ~/.gnupg/S.gpg-agent"} <= broken
+    assert {"R01: ~/.ssh/id_ed25519", "R02: ~/.aws/credentials", "R03: ~/.config/gh/hosts.yml", "W03: ~/.bashrc", "N09c: ~/.gnupg/S.gpg-agent"} <= broken
 
 
 def test_descriptors_that_stay_open_are_noticed(course: Course) -> None:

@@ -765,8 +765,8 @@ def test_temporary_files_of_a_granted_directory_are_not_among_those_that_are_sto
         pytest.param("W24", "{path: /sys/kernel/mm, access: write}", id="a-setting"),
         pytest.param("W24b", "{path: /sys, access: write}", id="all-settings"),
         pytest.param("P14", "{path: /dev/shm, access: write}", id="shared-memory"),
-        pytest.param("N09", "{path: /var/tmp, access: write}", id="sockets-in-scratch"),
-        pytest.param("N09", "{path: ~/.gnupg, access: write, socket: true}", id="an-agents-socket"),
+        pytest.param("N09d", "{path: /var/tmp, access: write}", id="sockets-in-scratch"),
+        pytest.param("N09c", "{path: ~/.gnupg, access: write, socket: true}", id="an-agents-socket"),
         pytest.param("N10", "{path: /run/docker.sock, access: write, socket: true}", id="any-socket"),
     ],
 )

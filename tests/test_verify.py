@@ -1,0 +1,362 @@
+"""`wavegen verify` as its users call it: the examples in every shell, as root and as a user, by wrapper and by real Nix."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from fence import PYTHON, USER, name_of, users
+from helpers import ROOT, Result, in_place_of_bwrap, render_project, snapshot, wavegen
+from nix_env import NixEnv, NixUnavailableError, pin_stub
+
+from wavegen.backends import render
+from wavegen.probes import Report, Verdict
+from wavegen.probes.score import BROKEN, PASSED, UNCHECKED, exit_code
+from wavegen.project import load
+from wavegen.verify import verify
+
+pytestmark = pytest.mark.needs("bwrap", "bash")
+
+EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/wave.yaml"))
+MINIMAL = "metadata: {name: verify}\n"
+PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+
+
+def leftovers() -> set[str]:
+    """What a run could leave behind: files where it puts canaries, and processes."""
+    files = {
+        str(path)
+        for place in PLACES
+        if os.path.isdir(place)
+        for path in Path(place).iterdir()
+        if "wavegen-verify" in path.name or path.name.startswith("wavegen-")
+    }
+    processes = set()
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (directory / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"outside.py" in line or b"wavegen-verify" in line:
+            processes.add(f"process {directory.name}: {line!r}")
+    return files | processes
+
+
+def gone(before: set[str], seconds: float = 10) -> set[str]:
+    """What is left after some time that was not there before."""
+    until = time.monotonic() + seconds
+    while (left := leftovers() - before) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The package and what it needs, where another user may read it."""
+    base = Path(tempfile.mkdtemp(prefix="site-"))
+    for name in ("click", "jinja2", "markupsafe", "yaml"):
+        module = __import__(name)
+        shutil.copytree(Path(module.__file__ or "").parent, base / name)
+    for name in ("wavegen", "templates", "nix"):
+        shutil.copytree(ROOT / name, base / name)
+    subprocess.run(["chmod", "-R", "a+rX", str(base)], check=True)
+    yield base
+    shutil.rmtree(base)
+
+
+def run_as(uid: int, site: Path, project: Path, *args: str) -> Result:
+    """The command line as a user, whose home is beside the project."""
+    if uid == os.getuid():
+        return wavegen(*args, cwd=project, timeout=120)
+    home = project.parent / "home"
+    home.mkdir(exist_ok=True)
+    project.parent.chmod(0o755)
+    subprocess.run(["chown", "-R", f"{uid}:{uid}", str(project.parent)], check=True)
+    command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", PYTHON, "-P", "-m", "wavegen", *args]
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(site), "LANG": "C.UTF-8"}
+    done = subprocess.run(command, cwd=project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+def verdicts(text: str) -> dict[str, dict[str, str]]:
+    """Verdicts by shell and id, from JSON."""
+    return {shell["name"]: {finding["id"]: finding["verdict"] for finding in shell["findings"]} for shell in json.loads(text)["shells"]}
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """A directory that other users may enter; pytest's own is private."""
+    path = Path(tempfile.mkdtemp(prefix="verify-test-")).resolve()
+    yield path
+    shutil.rmtree(path)
+
+
+# --- the examples hold
+
+
+@pytest.mark.parametrize("uid", users(), ids=name_of)
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_shell_of_the_examples_holds(example: str, uid: int, site: Path, base: Path) -> None:
+    project = base / "project"
+    shutil.copytree(ROOT / "examples" / example, project)
+    before = leftovers()
+    assert wavegen("render", cwd=project).status == 0
+    done = run_as(uid, site, project, "verify", "--json")
+    assert done.status == PASSED, done.output[-3000:]
+    found = verdicts(done.stdout)
+    assert {"default", "restricted", "yolo"} <= set(found)
+    for shell in set(found) - {"yolo"}:
+        assert "BROKEN" not in found[shell].values()
+        held = [name for name, verdict in found[shell].items() if verdict == "HELD"]
+        assert len(held) >= (90 if uid == 0 else 80), shell
+    # The control reaches what a fence stops; where it does not, nothing was proven.
+    assert {found["yolo"][name] for name in ("R01", "R09", "P01", "N07", "E01", "W03")} == {"OPEN"}
+    assert gone(before) == set()
+
+
+@pytest.mark.parametrize("uid", users(), ids=name_of)
+def test_what_must_be_conclusive_is_so_for_every_user(uid: int, site: Path, base: Path) -> None:
+    project = render_project(base, MINIMAL)
+    done = run_as(uid, site, project, "verify", "--json", "-s", "restricted")
+    assert done.status == PASSED, done.output[-3000:]
+    report = json.loads(done.stdout)
+    unproven = {f["id"] for f in report["shells"][0]["findings"] if f["verdict"] == "INCONCLUSIVE"}
+    required = {f["id"] for f in report["shells"][0]["findings"] if f["required"]}
+    assert not unproven & required
+    assert len(required) > 45
+
+
+@pytest.mark.needs("nix")
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_shell_of_the_examples_holds_by_nix_develop(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        nix = NixEnv.create(tmp_path / "nix")
+        stub = nix.stub_nar_hash()
+    except NixUnavailableError as reason:
+        pytest.fail(str(reason)) if os.environ.get("CI") else pytest.skip(str(reason))
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "examples" / example, project)
+    assert wavegen("render", cwd=project).status == 0
+    pin_stub(project / "flake.lock", stub)
+    before = leftovers()
+    environment = {name: value for name, value in nix.environ().items() if name.startswith("NIX_") or name == "PATH"}
+    done = wavegen("verify", "--via", "nix", "--json", cwd=project, env=environment, timeout=300)
+    assert done.status == PASSED, done.output[-3000:]
+    report = json.loads(done.stdout)
+    assert report["via"] == "nix"
+    found = verdicts(done.stdout)
+    assert {"default", "restricted", "yolo"} <= set(found)
+    for shell in set(found) - {"yolo"}:
+        assert "BROKEN" not in found[shell].values()
+        assert list(found[shell].values()).count("HELD") >= 80, shell
+    assert found["yolo"]["R01"] == "OPEN"
+    assert gone(before) == set()
+
+
+# --- what it says
+
+
+def test_two_runs_say_the_same_to_the_byte(tmp_path: Path) -> None:
+    """No clock, place, process number or random word is in a report."""
+    root = render_project(tmp_path, MINIMAL)
+    first, second = (wavegen("verify", "-s", "restricted", "--json", cwd=root) for _ in range(2))
+    assert first.status == PASSED, first.output[-2000:]
+    assert first.stdout == second.stdout
+    for secret in (str(tmp_path), "/tmp/wavegen", os.uname().nodename):
+        assert f"{secret}" not in first.stdout or secret == os.uname().nodename
+
+
+def test_all_reports_are_written_and_agree(tmp_path: Path) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    files = {name: tmp_path / f"report.{name}" for name in ("junit", "sarif", "html")}
+    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    done = wavegen("verify", "-s", "restricted", "--json", *options, cwd=root)
+    assert done.status == PASSED, done.output[-2000:]
+    found = verdicts(done.stdout)["restricted"]
+    suites = ET.parse(files["junit"]).getroot()
+    names = [case.get("name", "") for case in suites.iter("testcase")]
+    assert len(names) == len(found)
+    assert json.loads(files["sarif"].read_text())["runs"][0]["results"] == []
+    page = files["html"].read_text()
+    assert all(name.partition(" ")[0] in page for name in found)
+
+
+def test_a_baseline_that_was_better_fails_the_run(tmp_path: Path) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    earlier = wavegen("verify", "-s", "restricted", "--json", cwd=root)
+    same = tmp_path / "same.json"
+    same.write_text(earlier.stdout)
+    assert wavegen("verify", "-s", "restricted", "--baseline", str(same), cwd=root).status == PASSED
+    document = json.loads(earlier.stdout)
+    loosened = next(f for f in document["shells"][0]["findings"] if f["verdict"] == "OPEN")
+    loosened["verdict"] = "HELD"
+    same.write_text(json.dumps(document))
+    done = wavegen("verify", "-s", "restricted", "--baseline", str(same), cwd=root)
+    assert done.status == BROKEN
+    assert f"restricted: {loosened['id']}: HELD -> OPEN" in done.stdout.replace("\n    ", " ")
+
+
+def test_the_table_shows_what_is_open_and_verbose_shows_all(tmp_path: Path) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    short = wavegen("verify", "-s", "restricted", cwd=root)
+    full = wavegen("verify", "-s", "restricted", "--verbose", cwd=root)
+    assert "\x1b" not in short.output
+    assert short.stderr == ""
+    assert "R01" not in short.stdout
+    assert "Can it read your ssh keys?" in full.stdout
+    assert short.stdout.splitlines()[-1].startswith("held: ")
+    assert max(len(line) for line in (short.stdout + full.stdout).splitlines()) <= 100
+
+
+# --- how it ends
+
+
+def broken_report(tmp_path: Path, shell: str, old: str, new: str) -> Report:
+    """A run with a wrapper in which one piece of text is another."""
+    root = render_project(tmp_path, MINIMAL)
+    project = load(str(root / "wave.yaml"))
+    files = list(render(project.plan))
+    place = next(i for i, file in enumerate(files) if file.path == f".wavegen/bin/{shell}")
+    assert old in files[place].text
+    from dataclasses import replace
+
+    files[place] = replace(files[place], text=files[place].text.replace(old, new))
+    return verify(project, shells=(shell,), files=tuple(files))
+
+
+def test_a_broken_fence_ends_with_1(tmp_path: Path) -> None:
+    report = broken_report(tmp_path, "restricted", "  --unshare-net ", "  --unshare-uts ")
+    assert exit_code(report) == BROKEN
+    assert {f.case.id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"N07", "N08", "P06 net"}
+
+
+def test_a_fence_that_did_not_come_up_ends_with_3(tmp_path: Path) -> None:
+    report = broken_report(tmp_path, "restricted", '\nmain "$@"\n', '\nexport SANDBOX_ACTIVE=1; exec "$@"\n')
+    assert exit_code(report) == UNCHECKED
+    assert "the fence did not come up" in report.shells[0].error
+    assert report.shells[0].findings == ()
+
+
+def test_a_machine_without_bwrap_ends_with_3_and_says_why(tmp_path: Path) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    failing = tmp_path / "bwrap"
+    failing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    failing.chmod(0o755)
+    done = wavegen("verify", cwd=root, prefix=in_place_of_bwrap(failing))
+    assert done.status == UNCHECKED, done.output
+    assert "this machine does not let bwrap make namespaces" in done.stdout.replace("\n    ", " ")
+
+
+def test_edited_wrappers_are_not_run(tmp_path: Path) -> None:
+    """They would be run on the host, too."""
+    root = render_project(tmp_path, MINIMAL)
+    for name in ("bin/default", "bin/yolo", "runtime/probe.py"):
+        path = root / ".wavegen" / name
+        text = path.read_text()
+        path.write_text(text.replace("\n", f"\ntouch {tmp_path}/ran\n", 1))
+        done = wavegen("verify", cwd=root)
+        assert done.status == 1
+        assert f".wavegen/{name}: edited by hand" in done.stderr
+        assert not (tmp_path / "ran").exists()
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "said"),
+    [
+        (("-s", "defalt"), 2, "there is no shell 'defalt'"),
+        (("--baseline", "none.json"), 2, "none.json cannot be read"),
+        (("--baseline", "wave.yaml"), 2, "wave.yaml is no JSON"),
+        (("--under", "/proc"), 3, "--under DIR"),
+        (("--html", "/nowhere/x", "-s", "restricted"), 3, "/nowhere/x cannot be written"),
+    ],
+)
+def test_what_cannot_be_done_is_said_without_a_traceback(tmp_path: Path, args: tuple[str, ...], status: int, said: str) -> None:
+    done = wavegen("verify", *args, cwd=render_project(tmp_path, MINIMAL))
+    assert done.status == status, done.output
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_project_that_was_never_rendered_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text(MINIMAL)
+    done = wavegen("verify", cwd=tmp_path)
+    assert done.status == 1
+    assert "run wavegen render" in done.stderr
+
+
+# --- nothing is left
+
+
+def test_nothing_of_the_users_is_changed(tmp_path: Path, private_home: Path) -> None:
+    root = render_project(tmp_path, "metadata: {name: x}\nruntime: {sandbox: {deny_read_paths: [.env], paths: [{path: ~/notes, access: write}]}}\n")
+    (root / ".env").write_text("mine")
+    (private_home / "notes").mkdir()
+    (private_home / "notes/mine").write_text("mine")
+    before = snapshot(root), snapshot(private_home)
+    assert wavegen("verify", "-s", "default", cwd=root).status == PASSED
+    assert (snapshot(root), snapshot(private_home)) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: signal.Signals(number).name)
+def test_nothing_is_left_after_a_signal(tmp_path: Path, number: int) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    before = leftovers()
+    for moment in (0.25, 0.45, 0.7, 1.1, 1.6):
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "wavegen", "verify", "-s", "restricted"],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(moment)
+        process.send_signal(number)
+        process.wait(30)
+        assert gone(before) == set(), moment
+
+
+def test_the_kernels_settings_are_as_before(tmp_path: Path) -> None:
+    """The control writes them back as they are."""
+    names = [Path("/proc/sys/kernel/core_pattern"), Path("/proc/sys/vm/swappiness"), Path("/proc/sys/kernel/hostname"), Path("/proc/self/mountinfo")]
+    before = [path.read_text() for path in names if path.exists()]
+    assert wavegen("verify", "-s", "restricted", cwd=render_project(tmp_path, MINIMAL)).status == PASSED
+    assert [path.read_text() for path in names if path.exists()] == before
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    command = [sys.executable, "-P", "-m", "wavegen", "verify", "-s", "restricted", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    both = [subprocess.Popen(command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [PASSED, PASSED], said
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("name", ["with space", "quo'te", 'dou"ble', "é", "dollar$HOME", "x" * 120])
+def test_any_place_will_do(tmp_path: Path, name: str) -> None:
+    under = tmp_path / name
+    under.mkdir()
+    root = render_project(tmp_path, MINIMAL)
+    done = wavegen("verify", "-s", "restricted", "--under", str(under), cwd=root)
+    assert done.status == PASSED, done.output[-2000:]
+    assert list(under.iterdir()) == []
+
+
+def test_a_user_without_privileges_is_meant(base: Path) -> None:
+    """The tests as a user are not tests as root under another name."""
+    assert USER != 0
+    if os.getuid() == 0:
+        assert users() == [0, USER]
