@@ -91,6 +91,9 @@ def main() -> None:
             limit="+60 ms for --help, +150 ms for render",
             runs=max(10, RUNS // 3),
         )
+        one = ("verify, one shell", [*wavegen, "verify", "--shell", "restricted"])
+        three = ("verify, all three", [*wavegen, "verify"])
+        compare("proving the fence, with the control", project, bare, one, three, limit="3,000 ms for one shell, 8,000 ms for all", runs=max(5, RUNS // 12))
         many = base / "many"
         many.mkdir()
         (many / "wave.yaml").write_text(personas(1000), encoding="utf-8")
