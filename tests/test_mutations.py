@@ -389,7 +389,44 @@ def test_a_home_of_the_host_is_noticed(course: Course) -> None:
 def test_descriptors_that_stay_open_are_noticed(course: Course) -> None:
     error, broken = course.broken("default", mutated(course, "default", "\n  close_descriptors\n", "\n"))
     assert error == ""
-    assert "R19: descriptors of self" in broken
+    assert "R19: its own" in broken
+
+
+@pytest.mark.parametrize(
+    "mount",
+    [
+        "--bind /proc /run/proc",
+        "--ro-bind /proc /run/proc",
+        "--bind /etc /run/x",
+        "--ro-bind /etc /var/x",
+        '--ro-bind "$HOME/.ssh" /run/x',
+        '--bind "$HOME/.ssh" "$HOME/.cache2"',
+        "--dev-bind /dev/zero /dev/shm/disk",
+        "--dev-bind /dev /run/dev",
+        "--ro-bind / /run/host",
+    ],
+)
+def test_a_mount_that_no_rule_asks_for_is_noticed(course: Course, mount: str) -> None:
+    more = f"  mount_places\n  wg_mounts+=({mount})\n"
+    error, broken = course.broken("restricted", mutated(course, "restricted", "\n  mount_places\n", f"\n{more}"))
+    assert error == "", error
+    assert "R23: mounts" in broken
+
+
+def test_input_that_can_be_written_is_noticed(course: Course) -> None:
+    old = "  [[ ! -f /proc/self/fd/0 ]] || exec < <(exec cat)\n"
+    error, broken = course.broken("default", mutated(course, "default", old, ""), wholly=True)
+    assert error == ""
+    assert "R19b: the input's file" in broken
+
+
+def test_an_environment_that_is_a_list_of_forbidden_names_is_noticed(course: Course) -> None:
+    """What is not on such a list arrives."""
+    old = 'declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD PWD'
+    forbidding = 'for name in "${wg_names[@]}"; do case $name in WG_*) ;; *) declare -g +x -- "$name" ;; esac; done; true'
+    error, broken = course.broken("default", mutated(course, "default", old, forbidding))
+    assert error == ""
+    assert "E01b: a name that nobody knows" in broken
 
 
 def test_a_missing_filter_is_noticed(course: Course) -> None:

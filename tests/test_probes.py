@@ -487,7 +487,7 @@ def test_what_only_the_ground_knows_is_known_there(kind: str) -> None:
     source = "".join((ROOT / f"wavegen/{name}.py").read_text("utf-8") for name in ("ground", "outside"))
     facts = {fact for policy in policies(kind) for one in cases(policy) for _, value in one.expectation.arguments for fact in facts_of(value)}
     assert len(facts) > 20
-    kinds = ("namespace ", "variables ", "socket ", "temporary ")
+    kinds = ("namespace ", "variables ", "socket ", "temporary ", "scratch ")
     assert not {fact for fact in facts if f'"{fact}"' not in source and not (fact.startswith(kinds) and fact.split()[0] in source)}
 
 
@@ -744,8 +744,8 @@ def test_a_hidden_path_that_is_granted_is_open_for_what_is_granted() -> None:
 
 def test_scratch_that_is_granted_is_the_hosts() -> None:
     found = default("paths: [{path: /tmp, access: write, socket: true}]")
-    assert wants(found, "W21 /tmp/.wavegen-probe", "R22 /tmp", "N09b /tmp/.X11-unix/X0") == [Want.OPEN] * 3
-    assert named(found["W21"]) == ("/var/tmp/.wavegen-probe", "/dev/shm/.wavegen-probe")
+    assert wants(found, "W21 /tmp", "R22 /tmp", "N09b /tmp/.X11-unix/X0") == [Want.OPEN] * 3
+    assert {fact for _, value in found["W21"].arguments for fact in facts_of(value)} == {"scratch /var/tmp", "scratch /dev/shm"}
 
 
 @pytest.mark.parametrize(("path", "more"), [("/tmp", ", socket: true"), ("/var/tmp", "")])

@@ -240,7 +240,7 @@ def verify(  # noqa: PLR0913  one for each option
     if as_json:
         click.echo(json_text(json_report(report)), nl=False)
     else:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         for line in table(report, verbose=verbose, colour=colour):
             click.echo(line)
     sys.exit(exit_code(report))
@@ -291,7 +291,7 @@ def _write_report(path: str, text: str) -> None:
 
 def _progress() -> Any:
     """A line that counts, on a terminal; it is wiped out by the last count."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return None
 
     def show(shell: str, done: int, of: int) -> None:

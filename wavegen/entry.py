@@ -59,7 +59,7 @@ class Entry:
         options = ["--extra-experimental-features", "nix-command flakes", "develop", f"{root}#{self.shell}", "--no-write-lock-file"]
         return [nix, *options, *(["--command", *command] if command else [])]
 
-    def start(
+    def start(  # noqa: PLR0913  by keyword: what an entry can differ in
         self,
         command: Sequence[str],
         *,
@@ -67,8 +67,9 @@ class Entry:
         wholly: bool = False,
         environment: dict[str, str] | None = None,
         before: Callable[[], None] | None = None,
+        source: int = subprocess.PIPE,
     ) -> subprocess.Popen[bytes]:
-        """Start a command inside. `terminal`: a terminal for messages, or `wholly` for everything, that it controls."""
+        """Start a command inside. `terminal`: one for messages, or `wholly` for everything, that it controls; `source`: its input."""
         messages = terminal if terminal is not None else subprocess.PIPE
         inherited = self._inherited() if terminal is None else ()
         try:
@@ -76,7 +77,7 @@ class Entry:
                 self.argv(command),
                 cwd=self.ground.project,
                 env=environment or self.ground.environment(),
-                stdin=terminal if wholly else subprocess.PIPE,
+                stdin=terminal if wholly else source,
                 stdout=terminal if wholly else subprocess.PIPE,
                 stderr=messages,
                 start_new_session=True,
@@ -159,7 +160,7 @@ class _Conversation:
                 inside.error = self._up(line["hello"])
                 if inside.error:
                     return
-                self._say({"digests": list(digests), "tasks": list(tasks)})
+                self._say({"digests": list(digests), "outside": not self.entry.fenced, "tasks": list(tasks)})
             elif "ask" in line:
                 self._say({"number": line["number"], "answer": self._answer(line)})
             elif "done" in line:
@@ -194,6 +195,8 @@ class _Conversation:
             status = "no answer"
         said = self.messages.decode("utf-8", "replace").strip().split("\n")
         words = [line for line in said if line and "note:" not in line and "NOT SANDBOXED" not in line]
+        if self.process.returncode in (126, 127):
+            words.append(f"{self.entry.probe[0]} cannot be started inside: the probes need Python, add it to the packages")
         return one_line(self.entry.ground.shown(": ".join((f"no probe ran: {status}", *words[-2:]))))
 
     def _say(self, message: object) -> None:

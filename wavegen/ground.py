@@ -6,11 +6,13 @@ removed at the end by a process of its own (`outside`), also where this one is k
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import secrets
-import shutil
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,15 +22,18 @@ from typing import IO, Any, Self
 from wavegen import outside
 from wavegen.backends import File
 from wavegen.errors import MachineError, one_line
-from wavegen.policy import Access, Anchor, HostPath, Plan, Policy
+from wavegen.planting import SYSTEM_PATH, Places, plant, plant_canary
+from wavegen.policy import Access, Anchor, HostPath, Policy
 from wavegen.probes import Fact, Inodes, Value
-from wavegen.probes.catalogue import DANGEROUS, GIT_FILES, HOME_SECRETS, SECRETS, TO_SOCKETS
+from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
 from wavegen.probes.expect import governing
 from wavegen.project import Project
 from wavegen.tools import find, within
 
+_SILENCE = 20.0
+"""Seconds within which the process outside answers."""
+_LONGEST = 190
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _KNOWN_VALUES = {
     "TERM": "xterm-256color",
     "TZ": "UTC",
@@ -60,16 +65,35 @@ class Ground:
 
     def __init__(self, project: Project, files: tuple[File, ...], *, under: str | None, via: str) -> None:
         self.root, self.plan, self.files, self.via = project.root, project.plan, files, via
-        self.word = secrets.token_hex(16)
-        self.base = os.path.join(_place(self.plan, under), f"wavegen-verify-{secrets.token_hex(4)}")
-        self.home = os.path.join(self.base, "home/probe")
-        self.project = os.path.join(self.base, "src/project")
-        self.neighbour = os.path.join(self.base, "src/neighbour")
-        self.other_home = os.path.join(self.base, "home/other")
-        self.temporary = tuple(f"{place}/wavegen-verify-{self.word[:8]}" for place in ("/tmp", "/var/tmp") if os.path.isdir(place))
+        self.word, self.marker = secrets.token_hex(16), secrets.token_hex(16)
+        self.random = secrets.token_hex(8)
+        """What names outside of the ground begin with: nobody can know it before they are there."""
+        self.places = Places(os.path.join(_place(project, under), f".wavegen-verify-{secrets.token_hex(8)}"))
+        self.temporary = tuple(f"{place}/wavegen-{self.random}" for place in ("/tmp", "/var/tmp") if os.path.isdir(place))
+        self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm") if os.path.isdir(place)}
         self.facts: dict[str, Any] = {}
         self.values: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def base(self) -> str:
+        """The directory that holds nearly all of it."""
+        return self.places.base
+
+    @property
+    def home(self) -> str:
+        """HOME of the entries."""
+        return self.places.home
+
+    @property
+    def project(self) -> str:
+        """The copy of the project."""
+        return self.places.project
+
+    @property
+    def neighbour(self) -> str:
+        """A directory beside the project, that no shell shows."""
+        return self.places.neighbour
 
     # --- making and removing
 
@@ -89,157 +113,77 @@ class Ground:
         process, self._process = self._process, None
         if process is None:
             return
+        # A probe that was ended while it traced it may have left it stopped.
+        process.send_signal(signal.SIGCONT)
         piped(process.stdin).close()
         piped(process.stdout).close()
         process.wait()
 
     def _open(self) -> None:
-        posix, queue = f"wavegen-{self.word[:8]}", f"wavegen-{self.word[:8]}"
-        run = f"/run/wavegen-verify-{self.word[:8]}.sock"
-        command = [sys.executable, "-I", "-S", outside.__file__, self.word]
-        environment = {"PATH": _SYSTEM_PATH, "WAVEGEN_CANARY": self.word}
+        posix, run = f"wavegen-{self.random}", f"/run/wavegen-{self.random}.sock"
+        command = [sys.executable, "-I", "-S", outside.__file__, self.marker]
+        environment = {"PATH": SYSTEM_PATH, "WAVEGEN_CANARY": self.word}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True, cwd="/")
-        self._told({"remove": [self.base, *self.temporary, f"/dev/shm/{posix}", run], "queue": queue})
+        files = [f"/dev/shm/{posix}", run, *self.scratch.values()]
+        self._told({"word": self.word, "queue": posix, "directories": [self.base, *self.temporary], "files": files})
         try:
-            self._make()
-            everywhere = {"/run": run, **{os.path.dirname(place): f"{place}/s" for place in self.temporary}}
-            near = [f"{self.base}/run/s", f"{self.neighbour}/s"]
-            sockets = [*near, f"{self.home}/.gnupg/S.gpg-agent", *everywhere.values()]
-            told = {
-                "sockets": sockets,
-                "directory": self.neighbour,
-                "abstract": f"wavegen-{self.word[:8]}",
-                "file": f"{self.neighbour}/canary",
-                "posix": posix,
-            }
-            self.facts |= self._told(told)
+            plant(self.places, self.root, self.plan, self.files, self.word)
+            for directory in self.temporary:
+                plant_canary(f"{directory}/canary", self.word)
         except OSError as failed:
             raise MachineError(f"{failed.filename or self.base} cannot be made: {failed.strerror}", "choose another place with --under DIR") from None
+        everywhere = {"/run": run, **{os.path.dirname(place): f"{place}/s" for place in self.temporary}}
+        near = [f"{self.neighbour}/s", f"{self.places.other_home}/s"]
+        abstract = f"wavegen-{self.random}"
+        told = {
+            "sockets": [*near, f"{self.home}/.gnupg/S.gpg-agent", *everywhere.values()],
+            "directory": self.neighbour,
+            "abstract": abstract,
+            "file": f"{self.neighbour}/canary",
+            "posix": f"/dev/shm/{posix}",
+        }
+        self.facts |= self._told(told)
+        bound = self.facts.pop("bound")
+        self.values = self._values()
         self.facts |= {
-            "abstract": told["abstract"],
+            "abstract": abstract,
             "posix memory": posix,
-            "queue": queue,
-            "sockets": near,
-            **{f"socket {place}": path for place, path in everywhere.items() if os.path.exists(path)},
+            "queue": posix,
+            "sockets": [path for path in near if path in bound],
+            **{f"socket {place}": path for place, path in everywhere.items() if path in bound},
             **{f"temporary {os.path.dirname(place)}": place for place in self.temporary},
+            **{f"scratch {place}": path for place, path in self.scratch.items()},
             "neighbour": f"{self.neighbour}/canary",
             "around": os.path.dirname(self.project),
-            "other home": f"{self.other_home}/.ssh/id_ed25519",
-            "git": find("git", self.root, tuple(_SYSTEM_PATH.split(":"))),
+            "other home": f"{self.places.other_home}/.ssh/id_ed25519",
+            "git": find("git", self.root, tuple(SYSTEM_PATH.split(":"))),
             "setuid helper": f"{self.project}/setuid-helper",
             "filters": _filters(),
             "host name": digest(os.uname().nodename),
+            "unheard of": [f"WG_{self.random}", f"wg.{self.random}"],
+            "passed values": [digest(value) for value in self.values.values() if value.startswith("passed-")],
+            "mounts": _mounts(),
             **{f"namespace {name}": {name: inode} for name, inode in host_namespaces().items()},
         }
-        self.values = self._values()
-        self.facts["passed values"] = [digest(value) for name, value in self.values.items() if value.startswith("passed-")]
-
-    def _make(self) -> None:
-        os.makedirs(self.base, mode=0o700)
-        for directory in (self.home, self.project, self.neighbour, f"{self.other_home}/.ssh", f"{self.base}/run", f"{self.base}/tmp", f"{self.home}/.gnupg"):
-            os.makedirs(directory, mode=0o700, exist_ok=True)
-        for directory in self.temporary:
-            os.mkdir(directory, 0o700)
-            self._plant(f"{directory}/canary")
-        self._plant(f"{self.neighbour}/canary")
-        self._plant(f"{self.other_home}/.ssh/id_ed25519")
-        for paths in HOME_SECRETS.values():
-            for path in paths:
-                self._plant(f"{self.home}/{path}")
-        self._copy()
-        self._plant_repository()
-        self._plant_rules()
-        if os.geteuid() == 0:
-            self._plant_setuid_helper()
-
-    def _plant(self, path: str) -> None:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        with open(path, "w", encoding="ascii") as stream:
-            stream.write(f"# {self.word}\n")  # a comment in most files of settings, which programs read
-        os.chmod(path, 0o600)
-
-    def _copy(self) -> None:
-        """The fence's files. What is run comes from the plan: whoever may write the project could have edited the disk's."""
-        for name in (self.plan.manifest, self.plan.overlay, "flake.nix", "flake.lock"):
-            source = os.path.join(self.root, name)
-            if os.path.isfile(source) and not os.path.islink(source):
-                shutil.copyfile(source, os.path.join(self.project, name))
-        for file in self.files:
-            path = os.path.join(self.project, file.path)
-            if file.path.startswith(".wavegen/") or not os.path.exists(path):
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path, "w", encoding="utf-8", newline="") as stream:
-                    stream.write(file.text)
-                os.chmod(path, 0o755 if file.executable else 0o644)
-
-    def _plant_repository(self) -> None:
-        git = find("git", self.root, tuple(_SYSTEM_PATH.split(":")))
-        if git:
-            command = [git, "init", "--quiet", "--template=", self.project]
-            environment = {"PATH": _SYSTEM_PATH, "HOME": self.home, "GIT_CONFIG_NOSYSTEM": "1"}
-            subprocess.run(command, env=environment, check=False, capture_output=True)
-        for path in (
-            *GIT_FILES,
-            ".git/hooks/x",
-            "nested/.git/hooks/x",
-            ".vscode/x",
-            ".idea/x",
-            ".devcontainer/x",
-            ".claude/x",
-            ".codex/x",
-            ".cursor/x",
-            ".github/workflows/x",
-        ):
-            os.makedirs(os.path.dirname(os.path.join(self.project, path)), exist_ok=True)
-        os.makedirs(os.path.join(self.project, "linked"))
-        for name, text in (("linked/.git", "gitdir: ../.git/modules/m\n"), (".git/config", "")):
-            with open(os.path.join(self.project, name), "a", encoding="ascii") as stream:
-                stream.write(text)
-
-    def _plant_rules(self) -> None:
-        """What the manifest grants or hides in the home and the project: of the kind that the real one is."""
-        for rule in (rule for shell in self.plan.shells for rule in shell.paths):
-            if not rule.origin.at or not rule.path.tail or rule.path.anchor not in (Anchor.HOME, Anchor.PROJECT) or rule.pinned:
-                continue
-            path = self.absolute(rule.path)
-            if os.path.lexists(path):
-                continue
-            if self._is_directory(rule.path, access=rule.access):
-                os.makedirs(path, exist_ok=True)
-                self._plant(f"{path}/canary")
-            else:
-                self._plant(path)
-
-    def _is_directory(self, path: HostPath, *, access: Access) -> bool:
-        real = os.path.join(self.root if path.anchor is Anchor.PROJECT else os.path.expanduser("~"), path.tail)
-        if os.path.exists(real):
-            return os.path.isdir(real)
-        below = any(path != rule.path and path.holds(rule.path) for shell in self.plan.shells for rule in shell.paths)
-        # Nobody knows what it will be: .env is a file, secrets a directory, and ~/.cache is granted for writing.
-        name = path.parts()[-1]
-        return below or "." not in name or (access is Access.WRITE and "." not in name[1:])
-
-    def _plant_setuid_helper(self) -> None:
-        """A program that runs as nobody, where root can make one: `id`."""
-        source = find("id", self.root, tuple(_SYSTEM_PATH.split(":")))
-        path = os.path.join(self.project, "setuid-helper")
-        if source:
-            shutil.copyfile(source, path)
-            os.chown(path, 65534, -1)
-            os.chmod(path, 0o4755)  # noqa: S103  that is what is tried
 
     # --- questions
 
     def _told(self, message: object) -> Any:
         line = b""
         if self._process:
-            questions = piped(self._process.stdin)
-            questions.write(json.dumps(message).encode() + b"\n")
-            questions.flush()
-            line = piped(self._process.stdout).readline()
+            questions, answers = piped(self._process.stdin), piped(self._process.stdout)
+            with contextlib.suppress(BrokenPipeError):
+                questions.write(json.dumps(message).encode() + b"\n")
+                questions.flush()
+            if not select.select([answers], [], [], _SILENCE)[0]:
+                raise MachineError("the process that holds the canaries does not answer", "try again")
+            line = answers.readline()
         if not line:
             raise MachineError("the process that holds the canaries has ended", "try again")
-        return json.loads(line)
+        found = json.loads(line)
+        if "error" in found:
+            raise MachineError(found["error"], "choose another place with --under DIR")
+        return found
 
     def watch(self, pid: int) -> None:
         """A process of ours, to be ended with us."""
@@ -271,17 +215,18 @@ class Ground:
 
     def environment(self) -> dict[str, str]:
         """The host's environment of an entry. Nothing of the caller's is in it but what Nix itself needs."""
-        socket = f"{self.base}/run/s"
+        socket = f"{self.neighbour}/s"
         variables = {
             "HOME": self.home,
-            "PATH": f"{_SYSTEM_PATH}:wavegen-relative",
+            "PATH": f"{SYSTEM_PATH}:wavegen-relative",
             "LANG": "C.UTF-8",
             "SHELL": "/bin/bash",
             "TMPDIR": f"{self.base}/tmp",
             **dict.fromkeys(SECRETS, self.word),
             **dict.fromkeys(DANGEROUS, f"/wavegen/{self.word}"),
             **{name: f"unix:path={socket}" if name == "DBUS_SESSION_BUS_ADDRESS" else socket for name in TO_SOCKETS},
-            "XDG_RUNTIME_DIR": f"{self.base}/run",
+            "XDG_RUNTIME_DIR": self.neighbour,
+            **dict.fromkeys(self.facts["unheard of"], self.word),
             **self.values,
         }
         if self.via == "nix":
@@ -294,8 +239,7 @@ class Ground:
 
     def absolute(self, path: HostPath) -> str:
         """Where a path of a policy is on this ground."""
-        places = {Anchor.ROOT: "/", Anchor.HOME: self.home, Anchor.PROJECT: self.project, Anchor.HOMES: f"{self.base}/home", Anchor.AROUND: f"{self.base}/src"}
-        return os.path.join(places[path.anchor], path.tail).rstrip("/") or "/"
+        return self.places.absolute(path)
 
     def resolved(self, value: Value, policy: Policy) -> Any:
         """The JSON value of an argument; None where there is nothing to try."""
@@ -304,6 +248,8 @@ class Ground:
                 return self.absolute(value)
             case Inodes(paths=paths):
                 return _inodes(self.absolute(path) for path in paths) or None
+            case Fact(name="mount points"):
+                return self._mount_points(policy)
             case Fact(name="real places"):
                 return self._real_places(policy) or None
             case Fact(name=name) if name.startswith("variables "):
@@ -316,27 +262,40 @@ class Ground:
             case _:
                 return value
 
+    def _mount_points(self, policy: Policy) -> list[str]:
+        """Where something may be mounted inside: the policy's paths, as they are and without links."""
+        paths = {self.absolute(rule.path) for rule in policy.paths}
+        return sorted(paths | {os.path.realpath(path) for path in paths} | {"/", "/proc", "/dev"})
+
     def _real_places(self, policy: Policy) -> list[list[Any]]:
         """The real home and project, where a rule for the whole system hides them; others are hidden by where they are."""
         places = (os.path.realpath(os.path.expanduser("~")), self.root)
         hidden = []
         for place in dict.fromkeys(places):
             rule = governing(policy, HostPath(Anchor.ROOT, place.lstrip("/")))
-            if rule and rule.access is not Access.READ and rule.access is not Access.WRITE and place != "/" and not within(self.base, place):
+            if rule and rule.access in (Access.HIDE, Access.SCRATCH) and place != "/" and not within(self.base, place):
                 hidden.append(place)
         return _inodes(hidden)
 
     def shown(self, text: str) -> str:
         """The text without anything that is random or of this machine."""
-        names = ((self.home, "~"), (self.project, "."), (self.neighbour, "../neighbour"), (self.other_home, "~/../other"), (self.base, "…"))
-        for place in self.temporary:
-            text = text.replace(place, os.path.dirname(place) + "/…")
-        for name, short in names:
+        real_home = os.path.realpath(os.path.expanduser("~"))
+        names = {
+            self.home: "~",
+            self.project: ".",
+            self.neighbour: "../neighbour",
+            self.places.other_home: "~/../other",
+            self.base: "…",
+            self.root: "the real project",
+            **({real_home: "the real home"} if len(real_home) > 1 else {}),
+            f"wavegen-{self.random}-scratch": "…",
+            f"wavegen-{self.random}": "…",
+            f"WG_{self.random}": "a name that nobody knows",
+            f"wg.{self.random}": "a name that is no identifier",
+        }
+        for name, short in names.items():
             text = text.replace(name, short)
-        for real in dict.fromkeys((self.root, os.path.realpath(os.path.expanduser("~")))):
-            if len(real) > 1:
-                text = text.replace(real, "the real home" if real != self.root else "the real project")
-        return one_line(text.replace(self.word[:8], "…"))
+        return one_line(text)
 
 
 def piped(stream: IO[bytes] | None) -> IO[bytes]:
@@ -368,25 +327,38 @@ def _inodes(paths: Iterable[str]) -> list[list[Any]]:
 
 
 def _filters() -> int:
-    """How many system call filters this process has (since Linux 5.9)."""
+    """How many system call filters this process has (since Linux 5.9); before, 0, or -1 where it has some."""
     with open("/proc/self/status", encoding="ascii") as stream:
-        return next((int(line.split()[1]) for line in stream if line.startswith("Seccomp_filters:")), 0)
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in stream if ":\t" in line)
+    return int(status["Seccomp_filters"]) if "Seccomp_filters" in status else 0 if status.get("Seccomp", "0") == "0" else -1
 
 
-def _place(plan: Plan, under: str | None) -> str:
-    """A directory for all of it, in which programs may run, and that no shell of the manifest is granted."""
-    granted = [
-        f"/{rule.path.tail}"
-        for shell in plan.shells
-        for rule in shell.paths
-        if rule.origin.at and rule.path.anchor is Anchor.ROOT and rule.access in (Access.READ, Access.WRITE)
-    ]
-    candidates = [under] if under else [tempfile.gettempdir(), "/var/tmp", os.path.expanduser("~/.cache")]
+def _mounts() -> list[str]:
+    """What is mounted where on the host: device and mount point of each (proc(5), mountinfo).
+
+    Not what of a device it is: of control groups a namespace of its own shows another.
+    """
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+        return [f"{fields[2]} {fields[4]}" for fields in map(str.split, stream)]
+
+
+def _place(project: Project, under: str | None) -> str:
+    """A directory for all of it: beside the project, as there is what is to be hidden; else where temporary files are.
+
+    Programs must be able to run there, and no shell of the manifest may be granted it.
+    """
+    rules = [rule for shell in project.plan.shells for rule in shell.paths if rule.path.anchor is Anchor.ROOT and rule.origin.at]
+    granted = [f"/{rule.path.tail}" for rule in rules if rule.access in (Access.READ, Access.WRITE)]
+    candidates = (under,) if under else (os.path.dirname(project.root), tempfile.gettempdir(), "/var/tmp", os.path.expanduser("~/.cache"))
     for candidate in candidates:
         place = os.path.realpath(candidate)
-        if not os.path.isdir(place) or not os.access(place, os.W_OK) or os.statvfs(place).f_flag & os.ST_NOEXEC:
-            continue
-        if not any(within(place, path) for path in granted):
+        if _usable(place) and not any(within(place, path) for path in granted):
             return place
     hint = "name a writable directory in which programs may run, and that the manifest does not grant: --under DIR"
-    raise MachineError(f"{' and '.join(candidates)} cannot hold the throw-away project", hint)
+    raise MachineError(f"{' and '.join(map(one_line, candidates))} cannot hold the throw-away project", hint)
+
+
+def _usable(place: str) -> bool:
+    """Whether a project can lie there: its path, spelled as a file name, keeps its home."""
+    known = place.isprintable() and len(place.replace("/", "%2F").encode()) < _LONGEST
+    return known and os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK) and not os.statvfs(place).f_flag & os.ST_NOEXEC

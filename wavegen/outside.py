@@ -1,11 +1,12 @@
 """What a probe inside must not reach: one process on the host that holds canaries, and clears them away at the end.
 
-    python -I -S outside.py WORD <questions >answers
+    python -I -S outside.py MARKER <questions >answers
 
-It is told what will have to be removed before anything is made, then what to hold, and says where that is. When its
-input ends, because the harness is done or was killed, it ends what the harness had started and removes everything. It
-is in a session of its own, so that a signal to the harness's group does not reach it. Standard library only, as it
-starts on every run.
+It is told first what to make and what may appear, then what to hold, and says where that is. When its input ends,
+because the harness is done or was killed, it ends what the harness had started and removes what it made: never a path
+that it found there, nor through a link. It is in a session of its own, so that a signal to the harness's group does not
+reach it. Everybody sees the marker; the word in the canaries comes by the input. Standard library only, as it starts on
+every run.
 """
 
 from __future__ import annotations
@@ -15,39 +16,56 @@ import ctypes
 import json
 import os
 import select
-import shutil
 import signal
 import socket
+import stat
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 _MQ_OPEN = {"x86_64": (240, 241), "aarch64": (180, 181)}
 _IPC_RMID, _PR_SET_PTRACER = 0, 0x59616D61
 _PATIENCE = 3.0
 """Seconds for which removing is tried again, as what is being ended may still write."""
+_GREETING_SECONDS = 0.5
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
+@dataclass
+class Waste:
+    """What has to be ended and removed."""
+
+    directories: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Directories that were made here, by path: device and inode."""
+    files: list[str] = field(default_factory=list)
+    """Names that nobody could know, and that may have appeared."""
+    queue: str = ""
+    started: list[tuple[int, int]] = field(default_factory=list)
+    """Processes of the harness, each the first of a session: number and descriptor."""
+
+
 def main() -> None:
     """Hold the canaries until the input ends."""
-    word = sys.argv[1].encode()
     signalled: list[int] = []
     signal.signal(signal.SIGURG, lambda number, _: signalled.append(number))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    started: list[int] = []
-    servers: list[socket.socket] = []
-    told: dict[str, Any] = json.loads(_line())
+    os.umask(0o077)
+    waste, servers = Waste(), list[socket.socket]()
     try:
+        told = json.loads(_line())
+        make(told, waste)
         _say({"answer": True})
-        facts, kept = hold(json.loads(_line()), told["queue"], word, servers)
+        facts, kept = hold(json.loads(_line()), waste, told["word"].encode(), servers)
         _say(facts)
-        serve(servers, word, signalled, started)
+        serve(servers, told["word"].encode(), signalled, waste)
         del kept
+    except OSError as failed:
+        _say({"error": f"{failed.filename or 'a canary'} cannot be made: {failed.strerror}"})
     finally:
-        clear_away(told["remove"], told["queue"], started)
+        clear_away(waste)
 
 
 def _line() -> bytes:
@@ -61,10 +79,20 @@ def _line() -> bytes:
 
 
 def _say(message: object) -> None:
-    os.write(1, json.dumps(message).encode() + b"\n")
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def hold(told: dict[str, Any], queue: str, word: bytes, servers: list[socket.socket]) -> tuple[dict[str, Any], list[object]]:
+def make(told: dict[str, Any], waste: Waste) -> None:
+    """Make the directories; one that is there already is somebody else's."""
+    waste.files, waste.queue = told["files"], told["queue"]
+    for path in told["directories"]:
+        os.mkdir(path, 0o700)
+        made = os.lstat(path)
+        waste.directories[path] = (made.st_dev, made.st_ino)
+
+
+def hold(told: dict[str, Any], waste: Waste, word: bytes, servers: list[socket.socket]) -> tuple[dict[str, Any], list[object]]:
     """Make everything; where it is, and what must not be let go of."""
     # Yama lets only parents trace, unless the traced one agrees: the probe is to be stopped by the fence.
     libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(-1 & (1 << 64) - 1), 0, 0, 0)
@@ -77,12 +105,15 @@ def hold(told: dict[str, Any], queue: str, word: bytes, servers: list[socket.soc
                 server.bind((address, 0))
                 places.append((address, server.getsockname()[1]))
                 servers.append(server)
+    bound = []
     for path in told["sockets"]:
         with contextlib.suppress(OSError):
+            # An address holds 107 bytes (unix(7)); a name in the working directory is short.
             os.chdir(os.path.dirname(path))
             server = socket.socket(socket.AF_UNIX)
             server.bind(os.path.basename(path))
             servers.append(server)
+            bound.append(path)
     os.chdir(told["directory"])
     server = socket.socket(socket.AF_UNIX)
     server.bind(b"\0" + told["abstract"].encode())
@@ -99,16 +130,27 @@ def hold(told: dict[str, Any], queue: str, word: bytes, servers: list[socket.soc
         ctypes.memmove(attached, memory, 64)
         libc.shmctl(segment, _IPC_RMID, None)
     descriptor = os.open(told["file"], os.O_RDONLY)
-    with contextlib.suppress(OSError), open(f"/dev/shm/{told['posix']}", "xb") as stream:
-        stream.write(word)
+    with contextlib.suppress(OSError):
+        handle = os.open(told["posix"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        os.write(handle, word)
+        os.close(handle)
     numbers = _MQ_OPEN.get(os.uname().machine)
     if numbers:
-        libc.syscall(numbers[0], queue.encode(), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, None)
-    facts = {"pid": os.getpid(), "address": ctypes.addressof(memory), "size": 64, "descriptor": descriptor, "shared memory": segment, "tcp": tcp, "udp": udp}
+        libc.syscall(numbers[0], waste.queue.encode(), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, None)
+    facts = {
+        "pid": os.getpid(),
+        "address": ctypes.addressof(memory),
+        "size": 64,
+        "descriptor": descriptor,
+        "shared memory": segment,
+        "tcp": tcp,
+        "udp": udp,
+        "bound": bound,
+    }
     return facts, [memory, descriptor]
 
 
-def serve(servers: list[socket.socket], word: bytes, signalled: list[int], started: list[int]) -> None:
+def serve(servers: list[socket.socket], word: bytes, signalled: list[int], waste: Waste) -> None:
     """Give the word to whoever connects; answer questions; until the input ends."""
     buffer = b""
     everything: list[int | socket.socket] = [0, *servers]
@@ -121,7 +163,7 @@ def serve(servers: list[socket.socket], word: bytes, signalled: list[int], start
                     return
                 *lines, buffer = (buffer + data).split(b"\n")
                 for line in lines:
-                    answer(json.loads(line), signalled, started)
+                    answer(json.loads(line), signalled, waste)
             else:
                 with contextlib.suppress(OSError):
                     greet(one, word)
@@ -134,50 +176,100 @@ def greet(server: socket.socket, word: bytes) -> None:
         server.sendto(word, client)
     else:
         connection, _ = server.accept()
+        connection.settimeout(_GREETING_SECONDS)
         connection.sendall(word)
         connection.close()
 
 
-def answer(question: dict[str, Any], signalled: list[int], started: list[int]) -> None:
+def answer(question: dict[str, Any], signalled: list[int], waste: Waste) -> None:
     """Was there a signal since the last time? Or: remember a process that was started."""
     if "watch" in question:
         with contextlib.suppress(OSError):
             # A descriptor, as the number may be another's by then.
-            started.append(os.pidfd_open(question["watch"]))
+            waste.started.append((question["watch"], os.pidfd_open(question["watch"])))
         _say({"answer": True})
     else:
         _say({"answer": bool(signalled)})
         signalled.clear()
 
 
-def clear_away(waste: list[str], queue: str, started: list[int]) -> None:
+# --- the end
+
+
+def clear_away(waste: Waste) -> None:
     """End what was started, and remove what was made."""
-    for process in started:
-        with contextlib.suppress(OSError):
-            signal.pidfd_send_signal(process, signal.SIGKILL)
+    for number, process in waste.started:
+        end_session(number, process)
     numbers = _MQ_OPEN.get(os.uname().machine)
-    if numbers:
-        libc.syscall(numbers[1], queue.encode())
+    if numbers and waste.queue:
+        libc.syscall(numbers[1], waste.queue.encode())
     os.chdir("/")
-    until = time.monotonic() + _PATIENCE
-    while True:
-        for path in waste:
-            remove(path)
-        if not any(os.path.lexists(path) for path in waste) or time.monotonic() > until:
-            return
-        time.sleep(0.05)
-
-
-def remove(path: str) -> None:
-    """A file or a tree, also one whose directories were made read-only."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        for directory, _, _ in os.walk(path):
-            with contextlib.suppress(OSError):
-                os.chmod(directory, 0o700)
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+    for path in waste.files:
         with contextlib.suppress(OSError):
-            os.unlink(path)
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                os.unlink(path)
+    until = time.monotonic() + _PATIENCE
+    while waste.directories and time.monotonic() < until:
+        for path, inode in tuple(waste.directories.items()):
+            if removed(path, inode):
+                del waste.directories[path]
+        if waste.directories:
+            time.sleep(0.05)
+
+
+def end_session(number: int, process: int) -> None:
+    """Kill a process that has not been waited for, and what it left in its session."""
+    try:
+        signal.pidfd_send_signal(process, 0)
+    except OSError:
+        return  # it has ended in the harness's own time, and its number may be another's
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
+        with contextlib.suppress(OSError):
+            member = os.pidfd_open(pid)
+            if session_of(pid) == number:
+                signal.pidfd_send_signal(member, signal.SIGKILL)
+            os.close(member)
+
+
+def session_of(pid: int) -> int:
+    """The session of a process (proc(5), stat); the name in parentheses may hold anything."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+        return int(stream.read().rpartition(")")[2].split()[3])
+
+
+def removed(path: str, inode: tuple[int, int]) -> bool:
+    """Remove a directory that was made here; whether nothing of it is left."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        found = os.fstat(handle)
+        if (found.st_dev, found.st_ino) != inode:
+            return True
+        empty(handle)
+        os.rmdir(path)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def empty(directory: int) -> None:
+    """Remove all that is in an open directory, without following a link."""
+    for name in os.listdir(directory):
+        if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            os.unlink(name, dir_fd=directory)
+            continue
+        if os.geteuid() != 0:
+            os.chmod(name, 0o700, dir_fd=directory)  # one that was made read-only; nobody else can put a link here
+        handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+        try:
+            empty(handle)
+        finally:
+            os.close(handle)
+        os.rmdir(name, dir_fd=directory)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from wavegen.errors import FenceError
 from wavegen.ground import host_namespaces, piped
 from wavegen.probes import Answer, State
 
+_START = 60.0
 _ENDED, _STAYS = 3.0, 0.2
 """Seconds within which what ends with its shell has ended, and after which what has not will stay."""
 
@@ -56,10 +57,10 @@ def left_behind(entry: Entry) -> Iterator[Answer]:
     """A process that ignores its terminal's end is left in the background."""
     process = entry.start(("/bin/sh", "-c", "trap '' HUP TERM; sleep 5 & echo up"))
     try:
-        process.wait(20)
+        if not _ended(process):
+            yield Answer("a process in the background", State.UNKNOWN, "the command did not end")
+            return
         yield _told("a process in the background", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
-    except subprocess.TimeoutExpired:
-        yield Answer("a process in the background", State.UNKNOWN, "the command did not end")
     finally:
         _end_group(process)
 
@@ -73,10 +74,20 @@ def orphaned(entry: Entry) -> Iterator[Answer]:
             yield Answer("the command", State.UNKNOWN, "it did not start")
             return
         os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        _ended(process)
         yield _told("the command", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
     finally:
         _end_group(process)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended within some seconds. It is not reaped yet: its number, and its group's, stay its own."""
+    until = time.monotonic() + _START
+    while time.monotonic() < until:
+        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            return True
+        time.sleep(0.002)
+    return False
 
 
 def _closed(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -92,9 +103,32 @@ def _closed(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """The session of an entry that was not reaped."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     end(process)
+
+
+def reopened_input(entry: Entry) -> Iterator[Answer]:
+    """The caller's input is a file, which is open for reading: can it be opened again for writing?"""
+    path = f"{entry.ground.neighbour}/input"
+    with open(path, "wb") as stream:
+        stream.write(b"as it was")
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        process = entry.start(("/bin/sh", "-c", "echo changed >/proc/self/fd/0"), source=handle)
+    finally:
+        os.close(handle)
+    try:
+        process.communicate(timeout=_START)
+        with open(path, "rb") as stream:
+            yield _told("the input's file", "as it was", reached=stream.read() != b"as it was")
+    except subprocess.TimeoutExpired:
+        yield Answer("the input's file", State.UNKNOWN, "the command did not end")
+    finally:
+        _end_group(process)
+        os.unlink(path)
 
 
 def forged(entry: Entry) -> Iterator[Answer]:
@@ -173,13 +207,13 @@ def interactive(entry: Entry) -> Iterator[Answer]:
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
         screen.type("stty size\n")
         yield _told("resizing", "the old size", reached=screen.shows("33 111"))
-        screen.type("sleep 30\n")
-        time.sleep(0.1)
+        screen.type("sh -c 'echo go''ing; exec sleep 30'\n")
+        screen.shows("going")
         screen.type("\x03")
         screen.type("echo st$((1 + 1))=$?\n")
         yield _told("Ctrl-C", "not interrupted", reached=screen.shows("st2=130"))
-        screen.type("sleep 30\n")
-        time.sleep(0.1)
+        screen.type("sh -c 'echo wait''ing; exec sleep 30'\n")
+        screen.shows("waiting")
         screen.type("\x1a")
         screen.type("jobs; kill %1; echo sto''pped\n")
         yield _told("Ctrl-Z", "not stopped", reached=screen.shows("stopped") and "Stopped" in screen.text)
@@ -218,7 +252,7 @@ class _Screen:
 
 
 TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
-    function.__name__: function for function in (planted_links, project_is_home, left_behind, orphaned, forged, unfenceable, interactive)
+    function.__name__: function for function in (planted_links, project_is_home, left_behind, orphaned, reopened_input, forged, unfenceable, interactive)
 }
 
 

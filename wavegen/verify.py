@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +73,9 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
             # Not run: it would be run on the host, too, and anybody may have written it.
             what = f"what is rendered is not what {project.plan.manifest} says: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
             raise DriftError(what, "run wavegen render, and look at what it changes")
+    # Whoever ignores it hands that down, and children could not be waited for; what is made is to be readable by its owner.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.umask(0o022)
     with Ground(project, rendered, under=under, via=via) as ground:
         tasks = {policy.name: tasks_of(ground, policy) for policy in policies}
         told = progress or (lambda _shell, _done, _all: None)
@@ -134,7 +139,7 @@ class Run:
 
         for where in (Where.INSIDE, Where.TERMINAL):
             handed = [{"id": task.key, "attempt": task.case.probe.attempt, "arguments": task.arguments} for task in tried if task.case.probe.where is where]
-            found = self.entry.probes(handed, [digest(self.entry.ground.word)], told, terminal=where is Where.TERMINAL)
+            found = self.entry.probes(handed, [digest(self.entry.ground.word), digest(self.entry.ground.marker)], told, terminal=where is Where.TERMINAL)
             self._inside.answers |= found.answers
             self._inside.failed |= found.failed
             if found.error and where is Where.INSIDE:

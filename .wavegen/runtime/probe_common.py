@@ -19,8 +19,11 @@ Answer = tuple[str, str, str]
 CANARIES: set[str] = set()
 """The digests of the random words that were planted outside."""
 
-# Not refusals: the machine is at its limits.
-_NO_REFUSAL = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
+ROLE = {"outside": False}
+"""Whether this is the control: real root on a real machine, where nothing may be tried that is not undone by itself."""
+
+# Not refusals: the machine is at its limits, or too slow; 0 is a time-out's.
+_NO_REFUSAL = {0, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
 _SEPARATORS = re.compile(rb"[\s\0=:\"',;]+")
 _PR_SET_PDEATHSIG = 1
 
@@ -116,10 +119,14 @@ def planted(data: bytes) -> bool:
 def read(path: str, most: int = 65536) -> bytes:
     """The beginning of a file."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    data = b""
     try:
-        return os.read(handle, most)
+        # Files of the kernel come a page at a time.
+        while len(data) < most and (chunk := os.read(handle, most - len(data))):
+            data += chunk
     finally:
         os.close(handle)
+    return data
 
 
 # --- the kernel
@@ -186,6 +193,10 @@ def in_child(action: Callable[[], object]) -> Callable[[], None]:
                 action()
             except OSError as failed:
                 os._exit(failed.errno or 255)
+            except NotImplementedError:
+                os._exit(errno.ENOSYS)
+            except BaseException:  # noqa: BLE001  nothing of this process must go on
+                os._exit(255)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
         if os.WIFSIGNALED(status):

@@ -24,9 +24,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from probe_common import CANARIES, Answer, ask, code, in_child, libc, planted, reached, read, refused, stopped, syscall, told, tried, unknown
+from probe_common import CANARIES, ROLE, Answer, ask, code, in_child, libc, planted, reached, read, refused, stopped, syscall, told, tried, unknown
 
-_PTRACE_ATTACH, _PTRACE_DETACH, _PTRACE_SEIZE = 16, 17, 0x4206
+_PTRACE_SEIZE = 0x4206
 _CLONE_NEWUSER = 0x10000000
 _NAMESPACE_FLAGS = {"mount": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "user": 0x10000000, "pid": 0x20000000, "network": 0x40000000}
 _PR_GET_NO_NEW_PRIVS = 39
@@ -59,12 +59,11 @@ def traces(pid: int, address: int, size: int, descriptor: int) -> Iterator[Answe
     canary = _is_canary(pid)
 
     def attach() -> None:
+        # It does not stop the process, which is let go when the tracer ends (ptrace(2)).
         libc.ptrace.restype = ctypes.c_long
         ctypes.set_errno(0)
-        if libc.ptrace(_PTRACE_ATTACH, pid, None, None) != 0:
+        if libc.ptrace(_PTRACE_SEIZE, pid, None, None) != 0:
             raise OSError(ctypes.get_errno(), "")
-        os.waitpid(pid, getattr(os, "__WALL", 0x40000000))
-        libc.ptrace(_PTRACE_DETACH, pid, None, None)
 
     yield tried("ptrace", in_child(attach)) if canary else stopped("ptrace", "not among the processes")
     memory = ctypes.create_string_buffer(size)
@@ -96,10 +95,19 @@ def listed(pid: int) -> Iterator[Answer]:
     yield told("the planted process", "not among the processes", reached=_is_canary(pid))
 
 
+def _near(pids: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """The given processes, and inside also PID 1 and the parent: outside these would be the user's own."""
+    if not ROLE["outside"]:
+        yield "PID 1", 1
+        yield "the parent", os.getppid()
+    for pid in pids:
+        yield "the planted process", pid
+
+
 def environments(pids: Iterable[int]) -> Iterator[Answer]:
     """Is a canary among the variables of this process, of its parent, of PID 1, or of the given ones?"""
     yield told("its own variables", "not there", reached=planted(b"\0".join(os.environb.values())))
-    for name, pid in (("PID 1", 1), ("the parent", os.getppid()), *(("the planted process", pid) for pid in pids)):
+    for name, pid in _near(pids):
         try:
             yield told(name, "not there", reached=planted(read(f"/proc/{pid}/environ", 1 << 20)))
         except OSError as failed:
@@ -109,7 +117,7 @@ def environments(pids: Iterable[int]) -> Iterator[Answer]:
 def command_lines(pids: Iterable[int], passed: Iterable[str]) -> Iterator[Answer]:
     """Does a canary, or the value of a variable that is passed on, stand in a command line?"""
     CANARIES.update(passed)
-    for name, pid in (("PID 1", 1), ("the parent", os.getppid()), *(("the planted process", pid) for pid in pids)):
+    for name, pid in _near(pids):
         try:
             yield told(name, "not there", reached=planted(read(f"/proc/{pid}/cmdline", 1 << 20)))
         except OSError as failed:
@@ -438,7 +446,7 @@ def _in_thread() -> None:
     thread.start()
     thread.join(1)
     if not done:
-        raise OSError(errno.EIO, "")
+        raise OSError(errno.EAGAIN, "")  # too slow, which says nothing
 
 
 def _in_subprocess() -> None:
@@ -493,11 +501,12 @@ def locks(paths: Iterable[str]) -> Iterator[Answer]:
     """A file in the directory is locked."""
 
     def lock(path: str) -> None:
-        handle = os.open(path, os.O_TMPFILE | os.O_RDWR, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         finally:
             os.close(handle)
+            os.unlink(path)
 
     for path in paths:
         yield tried(path, lambda path=path: lock(path))

@@ -65,14 +65,15 @@ def works_in_project(reason: str, **arguments: Value) -> Expect:
     return expect
 
 
-def scratch(*paths: HostPath, key: str = "paths") -> Expect:
+def scratch(*places: HostPath) -> Expect:
     """Scratch directories can be used, unless the manifest says something else about them."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        rules = {path: rule for path in paths if (rule := governing(policy, path)) and rule.access in (Access.SCRATCH, Access.WRITE)}
+        rules = {place: rule for place in places if (rule := governing(policy, place)) and rule.access in (Access.SCRATCH, Access.WRITE)}
         if rules:
             origin = next(iter(rules.values())).origin
-            yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=origin, arguments=((key, tuple(rules)),))
+            told = tuple(Fact(f"scratch {place}") for place in rules)
+            yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=origin, arguments=(("paths", told),))
 
     return expect
 

@@ -95,6 +95,9 @@ def main() -> None:
     if not told or not told.get("tasks"):
         return
     probe_common.CANARIES.update(told["digests"])
+    probe_common.ROLE["outside"] = told["outside"]
+    # Whoever ignores them hands that down: children could not be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for task in told["tasks"]:
         probe_common.say(bounded(task))

@@ -10,13 +10,14 @@ import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from probe_common import Answer, ask, in_child, libc, planted, reached, read, refused, syscall, told, tried
+from probe_common import ROLE, Answer, ask, in_child, libc, planted, reached, read, refused, stopped, syscall, told, tried
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
 _MNT_DETACH, _OPEN_TREE_CLONE, _CLONE_NEWNS = 2, 1, 0x00020000
 _CAP_SYS_ADMIN = 21
+_NULL = os.makedev(1, 3)
 
 
 def canaries(paths: Iterable[str]) -> Iterator[Answer]:
@@ -73,19 +74,16 @@ def names(directory: str, endings: tuple[str, ...]) -> Iterator[Answer]:
 
 
 def _make_nameless(directory: str) -> None:
+    """A file that has no name, so that nothing can be left; ENOTSUP where the file system knows no such files."""
     try:
         os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
     except OSError as failed:
-        if failed.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
-            raise
-        # A file system without files that have no name.
-        name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
-        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        os.unlink(name)
+        # EISDIR is a kernel's, or a file system's, that does not know the flag (open(2)).
+        raise OSError(0 if failed.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL) else failed.errno or 0, "") from failed
 
 
 def creates(paths: Iterable[str]) -> Iterator[Answer]:
-    """Make a file in the directory, one without a name where the file system knows such."""
+    """Make a file without a name in the directory."""
     for path in paths:
         yield tried(path, lambda path=path: _make_nameless(path))
 
@@ -104,12 +102,19 @@ def creates_named(paths: Iterable[str]) -> Iterator[Answer]:
 
 
 def writes(paths: Iterable[str]) -> Iterator[Answer]:
-    """Open for writing, and write nothing."""
+    """Open for writing, and write nothing. A device is not opened: its driver may act on that."""
     for path in paths:
-        if os.path.isdir(path):
+        try:
+            found = os.stat(path)
+        except OSError as failed:
+            yield refused(path, failed)
+            continue
+        if stat.S_ISDIR(found.st_mode):
             yield tried(path, lambda path=path: _make_nameless(path))
+        elif stat.S_ISREG(found.st_mode) or found.st_rdev == _NULL:
+            yield tried(path, lambda path=path: os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC)))
         else:
-            yield tried(path, lambda path=path: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)))
+            yield told(path, "EACCES", reached=os.access(path, os.W_OK))
 
 
 def writable_mounts(paths: Iterable[str]) -> Iterator[Answer]:
@@ -229,23 +234,25 @@ def upwards(paths: Iterable[str]) -> Iterator[Answer]:
 
 
 def descriptors() -> Iterator[Answer]:
-    """Is there an open descriptor that nobody meant to pass on? Read what is in it, also by the descriptors of PID 1."""
-    for owner in ("self", "1", str(os.getppid())):
+    """Is there an open descriptor that nobody meant to pass on? Read what is in it, also by those of PID 1 and the parent."""
+    owners = {"self": "its own", "1": "PID 1's", str(os.getppid()): "the parent's"}
+    # Outside these would be the user's own.
+    for owner, name in list(owners.items())[: 1 if ROLE["outside"] else None]:
         try:
             numbers = [int(number) for number in os.listdir(f"/proc/{owner}/fd")]
         except OSError as failed:
-            yield refused(f"descriptors of {owner if owner != str(os.getppid()) else 'the parent'}", failed)
+            yield refused(name, failed)
             continue
-        reached = False
+        found = False
         for number in numbers:
             path = f"/proc/{owner}/fd/{number}"
             with contextlib.suppress(OSError):
                 mode = os.stat(path).st_mode
                 if stat.S_ISDIR(mode):
-                    reached = reached or planted(read(f"{path}/canary"))
+                    found = found or planted(read(f"{path}/canary"))
                 elif stat.S_ISREG(mode):
-                    reached = reached or planted(read(path)) or (owner == "self" and planted(os.pread(number, 4096, 0)))
-        yield told(f"descriptors of {owner if owner in ('self', '1') else 'the parent'}", "none of the canary's", reached=reached)
+                    found = found or planted(read(path)) or (owner == "self" and planted(os.pread(number, 4096, 0)))
+        yield told(name, "none of the canary's", reached=found)
 
 
 def handles(paths: Iterable[str]) -> Iterator[Answer]:
@@ -287,20 +294,27 @@ def devices(directory: str) -> Iterator[Answer]:
 
 
 def reaches_host(paths: Iterable[str]) -> Iterator[Answer]:
-    """Append a word to a file; does the host's file have it? It is taken out again."""
+    """Write a word to a file, or to one in the directory; does the host's file have it? It is taken out again."""
     for place in paths:
         word = os.urandom(12).hex()
         path = os.path.join(place, ".wavegen-probe") if os.path.isdir(place) else place
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            size = os.stat(path).st_size if os.path.exists(path) else None
-            with open(path, "a", encoding="ascii") as stream:
-                stream.write(word)
-            reached = ask("contains", path=path, word=word)
-            if size is None:
-                os.unlink(path)
+            if os.path.lexists(path):
+                size = os.stat(path, follow_symlinks=False).st_size
+                handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
             else:
-                os.truncate(path, size)
+                size = -1
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(handle, word.encode())
+                reached = ask("contains", path=path, word=word)
+                if size >= 0:
+                    os.ftruncate(handle, size)
+                else:
+                    os.unlink(path)
+            finally:
+                os.close(handle)
             yield told(place, "written inside only", reached=reached)
         except OSError as failed:
             yield refused(place, failed)
@@ -349,21 +363,42 @@ def fifos(directory: str) -> Iterator[Answer]:
 
 
 def sizes(paths: Iterable[tuple[str, int]]) -> Iterator[Answer]:
-    """Does a scratch directory take more than its bound? Asking for more than the whole allocates nothing."""
+    """Has a scratch directory a bound? By the size of its file system (statvfs(3)); filling it would fill the machine."""
     for path, most in paths:
         try:
             found = os.statvfs(path)
-            if found.f_blocks == 0 or found.f_blocks * found.f_frsize > most:
-                yield reached(path)
-                continue
-            handle = os.open(path, os.O_TMPFILE | os.O_RDWR, 0o600)
-            try:
-                os.posix_fallocate(handle, 0, most + 4096)
-                yield reached(path)
-            finally:
-                os.close(handle)
+            yield told(path, "bounded", reached=found.f_blocks == 0 or found.f_blocks * found.f_frsize > most)
         except OSError as failed:
             yield refused(path, failed)
+
+
+_DEVICES = {"null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "mqueue", "ptmx", "console"}
+
+
+def strange_mounts(expected: Iterable[str], host: Iterable[str], project: str, home: str) -> Iterator[Answer]:
+    """Is something mounted that no rule asks for? By the list of mounts (proc(5), mountinfo).
+
+    What the host has at the same place is there because what lies above it is shown. The directories on the way from the
+    project or the home to a rule are mounts of their own, so that they cannot be renamed.
+    """
+    wanted, theirs = set(expected), set() if ROLE["outside"] else set(host)
+    for line in read("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        device, root, place = before.split()[2:5]
+        kind = after.split()[0]
+        at = place.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
+        held = any(at != here and f"{at}/".startswith(f"{here}/") for here in (project, home)) and any(path.startswith(f"{at}/") for path in wanted)
+        around = kind == "tmpfs" and any(path.startswith(f"{at}/") for path in (project, home))
+        part_of_proc = kind == "proc" and at.startswith("/proc/")
+        known = at in wanted or held or around or part_of_proc or (at.startswith("/dev/") and at[5:] in _DEVICES)
+        # One of the kernel's own file systems at another place; files that are hidden are a mount of /dev/null.
+        another = kind in ("proc", "devtmpfs") and root != "/null" and not f"{at}/".startswith(("/proc/", "/dev/"))
+        if f"{device} {place}" in theirs and not another:
+            continue
+        if not known or (another and not ROLE["outside"]):
+            yield ("mounts", "reached", at)
+            return
+    yield stopped("mounts", "each is a rule's")
 
 
 def mounts(directory: str) -> Iterator[Answer]:
@@ -427,7 +462,7 @@ ATTEMPTS = {
     function.__name__: function
     for function in (
         canaries, host_inodes, opens, listing, names, creates, creates_named, writes, writable_mounts, writes_back, renames, replaces, exchanges, symlinks,
-        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, mounts, works,
+        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, strange_mounts, mounts, works,
         working_directory,
     )
 }  # fmt: skip

@@ -1,0 +1,138 @@
+"""What a throw-away ground is made of: directories, a copy of the fence's files, a repository, canaries."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from wavegen.backends import File
+from wavegen.policy import Access, Anchor, HostPath, Plan
+from wavegen.probes.catalogue import GIT_FILES, HOME_SECRETS
+from wavegen.tools import find
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DIRECTORIES = (".vscode", ".idea", ".devcontainer", ".claude", ".codex", ".cursor", ".github/workflows", ".git/hooks", "nested/.git/hooks", "linked")
+_NOBODY = 65534
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The directories of a ground."""
+
+    base: str
+
+    @property
+    def home(self) -> str:
+        """HOME of the entries."""
+        return os.path.join(self.base, "home/probe")
+
+    @property
+    def other_home(self) -> str:
+        """Another user's."""
+        return os.path.join(self.base, "home/other")
+
+    @property
+    def project(self) -> str:
+        """The copy of the project."""
+        return os.path.join(self.base, "src/project")
+
+    @property
+    def neighbour(self) -> str:
+        """The project next door."""
+        return os.path.join(self.base, "src/neighbour")
+
+    def absolute(self, path: HostPath) -> str:
+        """Where a path of a policy is."""
+        places = {Anchor.ROOT: "/", Anchor.HOME: self.home, Anchor.PROJECT: self.project, Anchor.HOMES: f"{self.base}/home", Anchor.AROUND: f"{self.base}/src"}
+        return os.path.join(places[path.anchor], path.tail).rstrip("/") or "/"
+
+
+def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: str) -> None:
+    """Make all of it below `places.base`, which is there. Raises OSError."""
+    for directory in (places.home, places.project, places.neighbour, f"{places.other_home}/.ssh", f"{places.base}/tmp", f"{places.home}/.gnupg"):
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    plant_canary(f"{places.neighbour}/canary", word)
+    plant_canary(f"{places.other_home}/.ssh/id_ed25519", word)
+    for paths in HOME_SECRETS.values():
+        for path in paths:
+            plant_canary(f"{places.home}/{path}", word)
+    _copy(places, root, plan, files)
+    _plant_repository(places, root)
+    _plant_rules(places, root, plan, word)
+    if os.geteuid() == 0:
+        _plant_setuid_helper(places, root)
+
+
+def plant_canary(path: str, word: str) -> None:
+    """A file that holds the word, as a comment: programs read some of these files."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "w", encoding="ascii") as stream:
+        stream.write(f"# {word}\n")
+
+
+def _copy(places: Places, root: str, plan: Plan, files: tuple[File, ...]) -> None:
+    """The fence's files. What is run comes from the plan: whoever may write the project could have edited the disk's."""
+    for name in (plan.manifest, plan.overlay, "flake.nix", "flake.lock"):
+        source = os.path.join(root, name)
+        if os.path.isfile(source) and not os.path.islink(source):
+            shutil.copyfile(source, os.path.join(places.project, name))
+    for file in files:
+        path = os.path.join(places.project, file.path)
+        if file.path.startswith(".wavegen/") or not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8", newline="") as stream:
+                stream.write(file.text)
+            os.chmod(path, 0o755 if file.executable else 0o644)
+
+
+def _plant_repository(places: Places, root: str) -> None:
+    git = find("git", root, tuple(SYSTEM_PATH.split(":")))
+    if git:
+        command = [git, "init", "--quiet", "--template=", places.project]
+        environment = {"PATH": SYSTEM_PATH, "HOME": f"{places.base}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}
+        subprocess.run(command, env=environment, check=False, capture_output=True)
+    for path in (*_DIRECTORIES, *(os.path.dirname(path) for path in GIT_FILES)):
+        os.makedirs(os.path.join(places.project, path), exist_ok=True)
+    for name, text in (("linked/.git", "gitdir: ../.git/modules/m\n"), (".git/config", "")):
+        with open(os.path.join(places.project, name), "a", encoding="ascii") as stream:
+            stream.write(text)
+
+
+def _plant_rules(places: Places, root: str, plan: Plan, word: str) -> None:
+    """What the manifest grants or hides in the home and the project: of the kind that the real one is."""
+    for rule in (rule for shell in plan.shells for rule in shell.paths):
+        if not rule.origin.at or not rule.path.tail or rule.path.anchor not in (Anchor.HOME, Anchor.PROJECT) or rule.pinned:
+            continue
+        path = places.absolute(rule.path)
+        if os.path.lexists(path):
+            continue
+        if _is_directory(rule.path, root, plan, access=rule.access):
+            os.makedirs(path, exist_ok=True)
+            plant_canary(f"{path}/canary", word)
+        else:
+            plant_canary(path, word)
+
+
+def _is_directory(path: HostPath, root: str, plan: Plan, *, access: Access) -> bool:
+    real = os.path.join(root if path.anchor is Anchor.PROJECT else os.path.expanduser("~"), path.tail)
+    if os.path.exists(real):
+        return os.path.isdir(real)
+    below = any(path != rule.path and path.holds(rule.path) for shell in plan.shells for rule in shell.paths)
+    # Nobody knows what it will be: .env is a file, secrets a directory, and ~/.cache is granted for writing.
+    name = path.parts()[-1]
+    return below or "." not in name or (access is Access.WRITE and "." not in name[1:])
+
+
+def _plant_setuid_helper(places: Places, root: str) -> None:
+    """A program that runs as nobody, where root can make one: `id`."""
+    source = find("id", root, tuple(SYSTEM_PATH.split(":")))
+    path = os.path.join(places.project, "setuid-helper")
+    if source:
+        shutil.copyfile(source, path)
+        with contextlib.suppress(OSError):  # a file system that root does not own
+            os.chown(path, _NOBODY, -1)
+            os.chmod(path, 0o4755)  # noqa: S103  that is what is tried
