@@ -55,8 +55,10 @@ def leftovers() -> set[str]:
 def gone(before: set[str], seconds: float = 10) -> set[str]:
     """What is left after some time that was not there before."""
     until = time.monotonic() + seconds
-    while (left := leftovers() - before) and time.monotonic() < until:
+    left = leftovers() - before
+    while left and time.monotonic() < until:
         time.sleep(0.05)
+        left &= leftovers()  # not what another run has made in the meantime
     return left
 
 

@@ -23,6 +23,7 @@ from wavegen.ground import host_namespaces, piped
 from wavegen.probes import Answer, State
 
 _START = 60.0
+_SETTLED = 0.1
 _ENDED, _STAYS = 3.0, 0.2
 """Seconds within which what ends with its shell has ended, and after which what has not will stay."""
 
@@ -73,6 +74,8 @@ def orphaned(entry: Entry) -> Iterator[Answer]:
         if not select.select([out], [], [], 60)[0] or b"up" not in os.read(out.fileno(), 100):
             yield Answer("the command", State.UNKNOWN, "it did not start")
             return
+        # bwrap's own PID 1 binds itself to its parent just after it has started the command.
+        time.sleep(_SETTLED)
         os.kill(process.pid, signal.SIGKILL)
         _ended(process)
         yield _told("the command", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
