@@ -18,12 +18,19 @@ from wavegen import quote
 from wavegen.errors import Location, UsageError, one_line
 from wavegen.policy import Origin
 from wavegen.probes import Case, Expectation, Finding, Group, Probe, Report, Severity, ShellReport, Verdict, Want, score
-from wavegen.probes.baseline import worse
+from wavegen.probes.baseline import read
+from wavegen.probes.baseline import worse as compare
 from wavegen.probes.html import as_html
 from wavegen.probes.json_report import as_json
 from wavegen.probes.junit import as_junit
 from wavegen.probes.sarif import as_sarif
 from wavegen.probes.table import table
+
+
+def worse(before: object, report: Report) -> tuple[str, ...]:
+    """The comparison with a document."""
+    return compare(read(before), report)
+
 
 HELD, BROKEN, INCONCLUSIVE, OPEN = Verdict.HELD, Verdict.BROKEN, Verdict.INCONCLUSIVE, Verdict.OPEN
 LINE = Origin("keys", Location("wave.yaml", 12, 5))

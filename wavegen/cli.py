@@ -185,7 +185,7 @@ def run(manifest: str | None, shell: str | None, command: tuple[str, ...]) -> No
 @_MANIFEST
 @click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell to verify; may be repeated. Default: all that have a fence.")
 @click.option("--via", type=click.Choice(["wrapper", "nix"]), default="wrapper", show_default=True, help="Enter by .wavegen/bin, or by nix develop.")
-@click.option("--under", metavar="DIR", help="Where the throw-away project is made. Default: the directory for temporary files.")
+@click.option("--under", metavar="DIR", help="Where the throw-away project is made. Default: beside the project, else where temporary files are.")
 @click.option("-v", "--verbose", is_flag=True, help="Every probe in full, also those that held.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @click.option("--junit", metavar="FILE", help="Write a JUnit report.")
@@ -222,7 +222,7 @@ def verify(  # noqa: PLR0913  one for each option
     from dataclasses import replace
 
     from wavegen import project
-    from wavegen.probes.baseline import worse
+    from wavegen.probes.baseline import read, worse
     from wavegen.probes.json_report import as_json as json_report
     from wavegen.probes.score import exit_code
     from wavegen.probes.table import table
@@ -230,20 +230,34 @@ def verify(  # noqa: PLR0913  one for each option
     from wavegen.verify import verify as run_probes
 
     loaded = project.load(manifest)
-    before = _read_json(baseline) if baseline else None
+    before = read(_read_json(baseline)) if baseline else ()
+    reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file}
+    for file in reports:
+        _check_writable(file, loaded.root)
     report = run_probes(loaded, shells=shells, via=via, under=under, progress=_progress())
-    if baseline:
-        report = replace(report, worse=worse(before, report, only=shells))
-    for file, render_report in ((junit, _junit), (sarif, _sarif), (html, _html)):
-        if file:
-            _write_report(file, render_report(report))
+    report = replace(report, worse=worse(before, report, only=shells))
     if as_json:
         click.echo(json_text(json_report(report)), nl=False)
     else:
         colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         for line in table(report, verbose=verbose, colour=colour):
             click.echo(line)
+    for file, how in reports.items():
+        _write_report(file, how(report))
     sys.exit(exit_code(report))
+
+
+def _check_writable(path: str, root: str) -> None:
+    """Before the work rather than after it; and never over what the project is made of."""
+    from wavegen.errors import MachineError, UsageError
+
+    directory = os.path.dirname(os.path.abspath(path))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise MachineError(f"{path} cannot be written: {directory} cannot be", "name a file in a directory of yours")
+    real = os.path.realpath(path)
+    fence = [os.path.join(root, name) for name in ("wave.yaml", "wave.sandbox.yaml", "flake.nix", "flake.lock", ".wavegen")]
+    if os.path.exists(real) and any(real == name or real.startswith(f"{name}/") for name in fence):
+        raise UsageError(f"{path} is part of the fence", "name another file")
 
 
 def _junit(report: Any) -> str:

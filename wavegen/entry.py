@@ -26,8 +26,6 @@ _SILENCE = 20.0
 """Seconds without a word, after which a probe is given up: each attempt has two."""
 _START = 120.0
 """Seconds for a shell to start: Nix may have to build it."""
-_APART = ("mnt", "pid", "user")
-"""Namespaces that every fence has of its own."""
 
 
 @dataclass(slots=True)
@@ -56,6 +54,8 @@ class Entry:
         nix = find("nix", root, (*SYSTEM, *directories(root, os.environ.get("PATH", ""))))
         if not nix:
             raise MachineError("nix is not on the PATH", "install Nix, or verify --via wrapper")
+        if not all(c.isalnum() or c in "/._~+@=,-" for c in root):
+            raise MachineError(f"Nix cannot read a flake at {root}", "move the project to a path of plain characters, or verify --via wrapper")
         options = ["--extra-experimental-features", "nix-command flakes", "develop", f"{root}#{self.shell}", "--no-write-lock-file"]
         return [nix, *options, *(["--command", *command] if command else [])]
 
@@ -182,9 +182,9 @@ class _Conversation:
         if not self.entry.fenced:
             return ""
         ours = host_namespaces()
-        shared = [name for name in _APART if name not in found or found[name] == ours.get(name)]
-        if len(shared) == len(_APART) or "mnt" in shared:
-            return f"the fence did not come up: the command ran in the host's namespaces ({', '.join(name for name in NAMESPACES if found.get(name) == ours.get(name))})"
+        shared = [name for name in NAMESPACES if found.get(name, ours.get(name)) == ours.get(name)]
+        if "mnt" in shared:
+            return f"the fence did not come up: the command ran in the host's namespaces ({', '.join(shared)})"
         return ""
 
     def _why(self) -> str:
@@ -196,7 +196,9 @@ class _Conversation:
         said = self.messages.decode("utf-8", "replace").strip().split("\n")
         words = [line for line in said if line and "note:" not in line and "NOT SANDBOXED" not in line]
         if self.process.returncode in (126, 127):
-            words.append(f"{self.entry.probe[0]} cannot be started inside: the probes need Python, add it to the packages")
+            words.append(f"{self.entry.probe[0]} cannot be started inside (add python3 to the packages)")
+        elif self.process.returncode not in (0, 125):
+            words.append("the probes need Python 3.10 or newer")
         return one_line(self.entry.ground.shown(": ".join((f"no probe ran: {status}", *words[-2:]))))
 
     def _say(self, message: object) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import secrets
 import select
 import signal
@@ -69,8 +70,8 @@ class Ground:
         self.random = secrets.token_hex(8)
         """What names outside of the ground begin with: nobody can know it before they are there."""
         self.places = Places(os.path.join(_place(project, under), f".wavegen-verify-{secrets.token_hex(8)}"))
-        self.temporary = tuple(f"{place}/wavegen-{self.random}" for place in ("/tmp", "/var/tmp") if os.path.isdir(place))
-        self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm") if os.path.isdir(place)}
+        self.temporary = tuple(f"{place}/wavegen-{self.random}" for place in ("/tmp", "/var/tmp") if _writable(place))
+        self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm") if _writable(place)}
         self.facts: dict[str, Any] = {}
         self.values: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -288,13 +289,13 @@ class Ground:
             self.base: "…",
             self.root: "the real project",
             **({real_home: "the real home"} if len(real_home) > 1 else {}),
-            f"wavegen-{self.random}-scratch": "…",
-            f"wavegen-{self.random}": "…",
             f"WG_{self.random}": "a name that nobody knows",
             f"wg.{self.random}": "a name that is no identifier",
         }
-        for name, short in names.items():
-            text = text.replace(name, short)
+        # Longest first, and whole names only: a home of /tmp is no part of /var/tmp.
+        pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        text = re.sub(rf"(?<![\w/.-])({pattern})(?![\w-])", lambda found: names[found[1]], text)
+        text = text.replace(f"wavegen-{self.random}-scratch", "…").replace(f"wavegen-{self.random}", "…")
         return one_line(text)
 
 
@@ -358,7 +359,11 @@ def _place(project: Project, under: str | None) -> str:
     raise MachineError(f"{' and '.join(map(one_line, candidates))} cannot hold the throw-away project", hint)
 
 
+def _writable(place: str) -> bool:
+    return os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)
+
+
 def _usable(place: str) -> bool:
     """Whether a project can lie there: its path, spelled as a file name, keeps its home."""
     known = place.isprintable() and len(place.replace("/", "%2F").encode()) < _LONGEST
-    return known and os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK) and not os.statvfs(place).f_flag & os.ST_NOEXEC
+    return known and _writable(place) and not os.statvfs(place).f_flag & os.ST_NOEXEC

@@ -67,9 +67,9 @@ def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: 
 
 
 def plant_canary(path: str, word: str) -> None:
-    """A file that holds the word, as a comment: programs read some of these files."""
+    """The word at the end of a file, as a comment: programs read some of these files."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "w", encoding="ascii") as stream:
         stream.write(f"# {word}\n")
 
@@ -108,13 +108,12 @@ def _plant_rules(places: Places, root: str, plan: Plan, word: str) -> None:
         if not rule.origin.at or not rule.path.tail or rule.path.anchor not in (Anchor.HOME, Anchor.PROJECT) or rule.pinned:
             continue
         path = places.absolute(rule.path)
-        if os.path.lexists(path):
-            continue
-        if _is_directory(rule.path, root, plan, access=rule.access):
-            os.makedirs(path, exist_ok=True)
-            plant_canary(f"{path}/canary", word)
-        else:
-            plant_canary(path, word)
+        # Two rules may contradict each other about what is a directory: then there is nothing to try.
+        with contextlib.suppress(NotADirectoryError, FileExistsError, IsADirectoryError):
+            if os.path.isdir(path) or (not os.path.lexists(path) and _is_directory(rule.path, root, plan, access=rule.access)):
+                plant_canary(f"{path}/canary", word)
+            else:
+                plant_canary(path, word)
 
 
 def _is_directory(path: HostPath, root: str, plan: Plan, *, access: Access) -> bool:

@@ -29,7 +29,7 @@ _ENDED, _STAYS = 3.0, 0.2
 
 
 def _told(target: str, detail: str = "", *, reached: bool) -> Answer:
-    return Answer(target, State.REACHED if reached else State.STOPPED, detail)
+    return Answer(target, State.REACHED, "") if reached else Answer(target, State.STOPPED, detail)
 
 
 def planted_links(entry: Entry, path: str) -> Iterator[Answer]:
@@ -183,8 +183,7 @@ def _forbidding_namespaces() -> Callable[[], None]:
     described = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(buffer)))
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def forbid() -> None:
-        ctypes.memmove(ctypes.addressof(described) + 8, struct.pack("@P", ctypes.addressof(buffer)), 8)  # and so the program is kept
+    def forbid(_program: object = buffer) -> None:
         # PR_SET_NO_NEW_PRIVS; PR_SET_SECCOMP, SECCOMP_MODE_FILTER
         if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, described, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl")
@@ -261,4 +260,7 @@ TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
 
 def try_from_outside(name: str, entry: Entry, arguments: dict[str, Any]) -> tuple[Answer, ...]:
     """The answers of one trial."""
-    return tuple(TRIALS[name](entry, **arguments))
+    try:
+        return tuple(TRIALS[name](entry, **arguments))
+    except (OSError, subprocess.SubprocessError) as failed:
+        return (Answer(name, State.UNKNOWN, type(failed).__name__),)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,7 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
     progress: Progress | None = None,
     files: tuple[File, ...] = (),
 ) -> Report:
-    """Try every shell of a rendered project on a throw-away ground. Raises MachineError and UsageError.
+    """Try every shell of a rendered project on a throw-away ground. Raises DriftError, MachineError and UsageError.
 
     `files`: what to run in place of what the plan renders; without it the project must hold just that.
     """
@@ -73,19 +74,29 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
             # Not run: it would be run on the host, too, and anybody may have written it.
             what = f"what is rendered is not what {project.plan.manifest} says: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
             raise DriftError(what, "run wavegen render, and look at what it changes")
-    # Whoever ignores it hands that down, and children could not be waited for; what is made is to be readable by its owner.
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.umask(0o022)
-    with Ground(project, rendered, under=under, via=via) as ground:
+    told = progress or (lambda _shell, _done, _all: None)
+    with _own_ways(), Ground(project, rendered, under=under, via=via) as ground:
         tasks = {policy.name: tasks_of(ground, policy) for policy in policies}
-        told = progress or (lambda _shell, _done, _all: None)
         outside = Run(ground, CONTROL, fenced=False, progress=told)
         outside.run(distinct(task for group in tasks.values() for task in group))
         reports = [_shell(ground, policy, tasks[policy.name], outside, told) for policy in policies if policy.fenced]
-        first = {task.case.id: task for group in tasks.values() for task in reversed(group)}
+        first: dict[str, Task] = {}
+        for task in (task for group in tasks.values() for task in group):
+            first.setdefault(task.case.id, task)
         found = tuple(control(task.case, outside.answers(task), outside.failed(task)) for task in first.values())
         reports.append(ShellReport(shell=CONTROL, fenced=False, findings=found, error=outside.error))
     return Report(name=project.plan.name, manifest=project.plan.manifest, via=via, shells=tuple(reports))
+
+
+@contextlib.contextmanager
+def _own_ways() -> Iterator[None]:
+    """What a caller may hand down, and would disturb: files that nobody may read, and children that cannot be waited for."""
+    mask, children = os.umask(0o022), signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        os.umask(mask)
+        signal.signal(signal.SIGCHLD, children)
 
 
 def tasks_of(ground: Ground, policy: Policy) -> tuple[Task, ...]:
@@ -145,6 +156,7 @@ class Run:
             if found.error and where is Where.INSIDE:
                 self.error = found.error
                 return
+            self._inside.failed |= dict.fromkeys((str(task["id"]) for task in handed), found.error) if found.error else {}
         for task in tried:
             if task.case.probe.where is Where.LAUNCHER:
                 self._inside.answers[task.key] = try_from_outside(task.case.probe.attempt, self.entry, task.arguments)

@@ -134,25 +134,25 @@ def read(path: str, most: int = 65536) -> bytes:
 # Numbers: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h. From 424 on they are the same.
 _NUMBERS = {
     "x86_64": {
-        "ioctl": 16, "getpid": 39, "ptrace": 101, "syslog": 103, "personality": 135, "pivot_root": 155, "settimeofday": 164, "umount2": 166,
+        "ioctl": 16, "ptrace": 101, "syslog": 103, "personality": 135, "pivot_root": 155, "settimeofday": 164, "umount2": 166,
         "acct": 163, "swapon": 167, "reboot": 169, "sethostname": 170, "setdomainname": 171, "init_module": 175, "delete_module": 176,
-        "quotactl": 179, "lookup_dcookie": 212, "mq_open": 240, "mq_unlink": 241, "kexec_load": 246, "add_key": 248, "request_key": 249,
+        "lookup_dcookie": 212, "mq_open": 240, "kexec_load": 246, "add_key": 248, "request_key": 249,
         "keyctl": 250, "move_pages": 279, "perf_event_open": 298, "fanotify_init": 300, "name_to_handle_at": 303, "open_by_handle_at": 304,
         "setns": 308, "process_vm_readv": 310, "kcmp": 312, "finit_module": 313, "renameat2": 316, "kexec_file_load": 320, "bpf": 321,
-        "userfaultfd": 323, "unshare": 272, "mount": 165, "clone": 56, "setxattr": 188, "modify_ldt": 154,
+        "userfaultfd": 323, "unshare": 272, "clone": 56, "modify_ldt": 154,
     },
     "aarch64": {
-        "ioctl": 29, "getpid": 172, "ptrace": 117, "syslog": 116, "personality": 92, "pivot_root": 41, "settimeofday": 170, "umount2": 39,
+        "ioctl": 29, "ptrace": 117, "syslog": 116, "personality": 92, "pivot_root": 41, "settimeofday": 170, "umount2": 39,
         "acct": 89, "swapon": 224, "reboot": 142, "sethostname": 161, "setdomainname": 162, "init_module": 105, "delete_module": 106,
-        "quotactl": 60, "lookup_dcookie": 18, "mq_open": 180, "mq_unlink": 181, "kexec_load": 104, "add_key": 217, "request_key": 218,
+        "lookup_dcookie": 18, "mq_open": 180, "kexec_load": 104, "add_key": 217, "request_key": 218,
         "keyctl": 219, "move_pages": 239, "perf_event_open": 241, "fanotify_init": 262, "name_to_handle_at": 264, "open_by_handle_at": 265,
         "setns": 268, "process_vm_readv": 270, "kcmp": 272, "finit_module": 273, "renameat2": 276, "kexec_file_load": 294, "bpf": 280,
-        "userfaultfd": 282, "unshare": 97, "mount": 40, "clone": 220, "setxattr": 5,
+        "userfaultfd": 282, "unshare": 97, "clone": 220,
     },
 }  # fmt: skip
 _EVERYWHERE = {
-    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431,
-    "fsmount": 432, "fspick": 433, "pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442,
+    "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429, "fsopen": 430,
+    "pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442,
     "memfd_secret": 447,
 }  # fmt: skip
 
@@ -205,3 +205,9 @@ def in_child(action: Callable[[], object]) -> Callable[[], None]:
             raise OSError(os.WEXITSTATUS(status), "")
 
     return run
+
+
+def loaded_protocols() -> set[str]:
+    """Families of sockets that the kernel knows by now (proc_net(5)). Asking for another would load its module for good."""
+    lines = read("/proc/net/protocols", 1 << 16).decode("utf-8", "replace").splitlines()
+    return {line.split()[0] for line in lines if line.strip()}

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
-from probe_common import Answer, in_child, reached, read, refused, syscall, syscall_number, told, tried, unknown
+from probe_common import Answer, in_child, loaded_protocols, reached, read, refused, syscall, syscall_number, told, tried, unknown
 
 _NOWHERE = 1
 """A pointer that is never mapped: a call that reads it has passed every check before."""
@@ -26,7 +26,7 @@ _CALLS: dict[str, tuple[object, ...]] = {
     "perf_event_open": (None, 0, -1, -1, 0), "userfaultfd": (0,), "io_uring_setup": (1, None), "io_uring_enter": (-1, 0, 0, 0, None, 0),
     "io_uring_register": (-1, 0, None, 0), "kexec_load": (0, 1 << 20, None, 0xFFFF), "kexec_file_load": (-1, -1, 0, None, 0xFFFF),
     "init_module": (None, 0, None), "finit_module": (-1, None, 0), "delete_module": (_NOWHERE, 0), "reboot": (0, 0, 0, None),
-    "swapon": (_NOWHERE, 0), "acct": (_NOWHERE,), "quotactl": (0x7FFFFF00, None, 0, None), "syslog": (10, None, 0), "settimeofday": (None, None),
+    "swapon": (_NOWHERE, 0), "acct": (_NOWHERE,), "syslog": (10, None, 0),
     "fsopen": (_NOWHERE, 0), "open_tree": (-1, _NOWHERE, 0), "move_mount": (-1, _NOWHERE, -1, _NOWHERE, 0), "setns": (-1, 0),
     "unshare": (0,), "open_by_handle_at": (-1, _NOWHERE, 0), "name_to_handle_at": (-1, _NOWHERE, None, None, 0),
     "fanotify_init": (0xFFFFFFF, 0), "lookup_dcookie": (0, None, 0), "move_pages": (0, 0, None, None, None, 0), "pidfd_getfd": (-1, 0, 0),
@@ -62,8 +62,7 @@ def families(names: Iterable[str]) -> Iterator[Answer]:
 
     Only of those that the kernel knows by now: socket(2) would load the module of another, and it would stay.
     """
-    lines = read("/proc/net/protocols", 1 << 16).decode("utf-8", "replace").splitlines()
-    loaded = {line.split()[0] for line in lines if line.strip()}
+    loaded = loaded_protocols()
     for name in names:
         kinds = {"raw": (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP), "xfrm": (16, socket.SOCK_RAW, 6)}
         family, kind, protocol = kinds.get(name) or (_FAMILIES[name], socket.SOCK_SEQPACKET if name == "alg" else socket.SOCK_DGRAM, 0)

@@ -15,7 +15,7 @@ _MISSED = (Verdict.HELD, Verdict.INCONCLUSIVE)
 
 
 @dataclass(frozen=True, slots=True)
-class _Before:
+class Before:
     """A fenced shell of the earlier run."""
 
     name: str
@@ -23,18 +23,23 @@ class _Before:
     verdicts: dict[str, Verdict]
 
 
-def worse(before: object, report: Report, *, only: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """A line for each case and shell that is worse than in the earlier run's parsed JSON: `shell: id: HELD -> BROKEN: why`.
+def read(document: object) -> tuple[Before, ...]:
+    """The fenced shells of an earlier run's parsed JSON. Raises UsageError for what is no such document."""
+    return _shells(document)
+
+
+def worse(before: tuple[Before, ...], report: Report, *, only: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """A line for each case and shell that is worse than in the earlier run: `shell: id: HELD -> BROKEN: why`.
 
     HELD is better than INCONCLUSIVE, that than OPEN, and that than BROKEN. What only this run has is no regression.
-    `only`: the shells that were asked for, where not all were. Raises UsageError for what is no such document.
+    `only`: the shells that were asked for, where not all were.
     """
     now = {one_line(shell.shell): shell for shell in report.shells}
-    asked = [old for old in _shells(before) if not only or old.name in only]
+    asked = [old for old in before if not only or old.name in only]
     return tuple(line for old in asked for line in _shell(old, now.get(old.name)))
 
 
-def _shell(old: _Before, new: ShellReport | None) -> Iterator[str]:
+def _shell(old: Before, new: ShellReport | None) -> Iterator[str]:
     missed = sum(verdict in _MISSED for verdict in old.verdicts.values())
     if new is None:
         if missed:
@@ -49,7 +54,7 @@ def _shell(old: _Before, new: ShellReport | None) -> Iterator[str]:
         yield from _findings(old, new)
 
 
-def _findings(old: _Before, new: ShellReport) -> Iterator[str]:
+def _findings(old: Before, new: ShellReport) -> Iterator[str]:
     verdicts = _worst((one_line(finding.case.id), finding.verdict) for finding in new.findings)
     reasons = {(one_line(finding.case.id), finding.verdict): finding.why for finding in new.findings}
     for case, was in old.verdicts.items():
@@ -72,7 +77,7 @@ def _worst(verdicts: Iterable[tuple[str, Verdict]]) -> dict[str, Verdict]:
 # --- reading the document
 
 
-def _shells(before: object) -> tuple[_Before, ...]:
+def _shells(before: object) -> tuple[Before, ...]:
     match before:
         case {"version": int(version), "shells": list(shells)} if not isinstance(version, bool):
             if version != VERSION:
@@ -86,10 +91,10 @@ def _shells(before: object) -> tuple[_Before, ...]:
     return tuple(shell for shell, fenced in read if fenced)
 
 
-def _read_shell(shell: object) -> tuple[_Before, bool]:
+def _read_shell(shell: object) -> tuple[Before, bool]:
     match shell:
         case {"name": str(name), "fenced": bool(fenced), "error": str(error), "findings": list(findings)}:
-            return _Before(one_line(name), bool(error), _worst(_read_finding(name, finding) for finding in findings)), fenced
+            return Before(one_line(name), bool(error), _worst(_read_finding(name, finding) for finding in findings)), fenced
         case _:
             raise _bad("has a shell without name, fenced, error and findings")
 

@@ -33,10 +33,17 @@ def host(path: str) -> HostPath:
 
 
 def governing(policy: Policy, path: HostPath) -> PathRule | None:
-    """The rule for the deepest path at or above this one; of two for one path, the later."""
+    """The rule for the deepest path at or above this one; of two for one path, the later.
+
+    What the manifest hides stays hidden, whatever defaults would show below it.
+    """
     found = None
     for rule in policy.paths:
-        if rule.path.holds(path) and (found is None or len(rule.path.parts()) >= len(found.path.parts())):
+        if not rule.path.holds(path):
+            continue
+        if rule.access is Access.HIDE and rule.origin.at:
+            return rule
+        if found is None or len(rule.path.parts()) >= len(found.path.parts()):
             found = rule
     return found
 
@@ -61,6 +68,18 @@ def works_in_project(reason: str, **arguments: Value) -> Expect:
         rule = governing(policy, project())
         if rule and rule.access is Access.WRITE:
             yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=Origin(reason), arguments=_arguments(arguments))
+
+    return expect
+
+
+def git_works(**arguments: Value) -> Expect:
+    """git can commit, unless the manifest hides or pins something of the repository."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        git, rule = project(".git"), governing(policy, project())
+        bound = any(r.origin.at and r.access in (Access.HIDE, Access.READ) and (git.holds(r.path) or r.path.holds(git)) for r in policy.paths)
+        if rule and rule.access is Access.WRITE and not bound:
+            yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=Origin("an agent works with git"), arguments=_arguments(arguments))
 
     return expect
 
@@ -204,9 +223,14 @@ def hidden_by_default(*prefixes: str, inodes: bool = True) -> Expect:
     return expect
 
 
+def _shown(policy: Policy) -> list[PathRule]:
+    """The defaults that show something of the host, as far as the manifest does not hide it."""
+    return [r for r in policy.paths if r.access is Access.READ and r.path.anchor is Anchor.ROOT and not r.origin.at and governing(policy, r.path) is r]
+
+
 def shown_by_default(policy: Policy) -> Iterator[Expectation]:
     """What the defaults show of the host is there: programs would not run without it."""
-    rules = [rule for rule in policy.paths if rule.access is Access.READ and rule.path.anchor is Anchor.ROOT and not rule.origin.at]
+    rules = _shown(policy)
     if rules:
         paths = tuple(rule.path for rule in rules)
         yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", Inodes(paths)),))
@@ -214,7 +238,7 @@ def shown_by_default(policy: Policy) -> Iterator[Expectation]:
 
 def read_only_by_default(policy: Policy) -> Iterator[Expectation]:
     """What the defaults show of the host is mounted read-only, whoever may write it outside."""
-    rules = [rule for rule in policy.paths if rule.access is Access.READ and rule.path.anchor is Anchor.ROOT and not rule.origin.at]
+    rules = _shown(policy)
     if rules:
         yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", tuple(rule.path for rule in rules)),))
 
@@ -526,14 +550,26 @@ def terminal(filter_name: str) -> Expect:
     """With a shared terminal the filter keeps commands from typing; without a filter there is no shared terminal."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        off = policy.seccomp is Seccomp.OFF
-        if off or filter_name in bwrap.refused_calls(policy.seccomp):
-            yield Expectation(want=Want.STOPPED, layer="a session of its own" if off else "seccomp", origin=policy.seccomp_origin)
+        if filter_name in bwrap.refused_calls(policy.seccomp):
+            yield Expectation(want=Want.STOPPED, layer="seccomp", origin=policy.seccomp_origin)
+        elif policy.seccomp is Seccomp.OFF and filter_name == "TIOCSTI":
+            # Only the controlling terminal takes it, but from real root (tty_ioctl(4)).
+            yield Expectation(want=Want.STOPPED, layer="a session of its own", origin=policy.seccomp_origin)
         else:
-            note = f"seccomp: {policy.seccomp.value} does not refuse it in this version"
+            off = policy.seccomp is Seccomp.OFF
+            note = "seccomp: off" if off else f"seccomp: {policy.seccomp.value} does not refuse it in this version"
             yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, note=note)
 
     return expect
+
+
+def people(policy: Policy) -> Iterator[Expectation]:
+    """People work in it; with a session of its own there is neither job control nor Ctrl-C."""
+    if policy.seccomp is Seccomp.OFF:
+        note = "seccomp: off shares no terminal"
+        yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, note=note, tried=False)
+    else:
+        yield Expectation(want=Want.WORKS, layer="launcher", origin=Origin("people work in it"))
 
 
 def shared_terminal(reason: str, **arguments: Value) -> Expect:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
@@ -133,6 +134,9 @@ def writes_back(paths: Iterable[str]) -> Iterator[Answer]:
             now = read(path, 4096)
         except OSError:
             now = b""
+        # Of a choice, the word that is chosen: always [madvise] never.
+        chosen = re.search(rb"\[(\w+)\]", now)
+        now = chosen[1] if chosen else now
 
         def write(path: str = path, now: bytes = now) -> None:
             handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -276,7 +280,7 @@ def handles(paths: Iterable[str]) -> Iterator[Answer]:
         yield tried(path, by_handle)
 
 
-def devices(directory: str) -> Iterator[Answer]:
+def devices(path: str) -> Iterator[Answer]:
     """A disk in /dev, or one that was made."""
     kinds = ("sd", "vd", "nvme", "loop", "dm-", "xvd", "mmcblk")
     try:
@@ -284,11 +288,10 @@ def devices(directory: str) -> Iterator[Answer]:
         yield told("/dev", "no disk", reached=bool(disks))
     except OSError as failed:
         yield refused("/dev", failed)
-    name = os.path.join(directory, f".wavegen-{os.urandom(6).hex()}")
 
     def make() -> None:
-        os.mknod(name, 0o600 | stat.S_IFBLK, os.makedev(8, 0))
-        os.unlink(name)
+        os.mknod(path, 0o600 | stat.S_IFBLK, os.makedev(8, 0))
+        os.unlink(path)
 
     yield tried("mknod of a disk", make)
 
@@ -298,8 +301,12 @@ def reaches_host(paths: Iterable[str]) -> Iterator[Answer]:
     for place in paths:
         word = os.urandom(12).hex()
         path = os.path.join(place, ".wavegen-probe") if os.path.isdir(place) else place
+        made: list[str] = []
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            while not os.path.isdir(above := os.path.dirname(made[-1] if made else path)):
+                made.append(above)
+            for directory in reversed(made):
+                os.mkdir(directory)
             if os.path.lexists(path):
                 size = os.stat(path, follow_symlinks=False).st_size
                 handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -318,6 +325,10 @@ def reaches_host(paths: Iterable[str]) -> Iterator[Answer]:
             yield told(place, "written inside only", reached=reached)
         except OSError as failed:
             yield refused(place, failed)
+        finally:
+            for directory in made:
+                with contextlib.suppress(OSError):
+                    os.rmdir(directory)
 
 
 def setuid(directory: str) -> Iterator[Answer]:

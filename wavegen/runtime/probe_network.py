@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from probe_common import ROLE, Answer, ask, planted, reached, read, refused, stopped, told, tried, unknown
+from probe_common import ROLE, Answer, ask, loaded_protocols, planted, reached, read, refused, stopped, told, tried, unknown
 
 _SECONDS = 0.5
 
@@ -33,7 +33,7 @@ def routes(addresses: Iterable[str], ports: Iterable[int]) -> Iterator[Answer]:
 def protocols(address: str) -> Iterator[Answer]:
     """Other protocols than TCP and UDP: is there a way to the address? Only those that the kernel knows by now."""
     kinds = {"icmp": (socket.SOCK_DGRAM, 1, "PING"), "udplite": (socket.SOCK_DGRAM, 136, "UDP-Lite"), "raw": (socket.SOCK_RAW, 1, "RAW")}
-    loaded = {line.split()[0] for line in read("/proc/net/protocols", 1 << 16).decode("utf-8", "replace").splitlines() if line.strip()}
+    loaded = loaded_protocols()
     for name, (kind, protocol, known) in kinds.items():
         if known not in loaded:
             yield unknown(name, "not loaded here")
@@ -224,15 +224,7 @@ def names_in_variables(names: Iterable[str]) -> Iterator[Answer]:
             yield told(name, "leads nowhere", reached="reached" in found)
 
 
-def vsock() -> Iterator[Answer]:
-    """Talk to the hypervisor, past every network namespace. Only where the kernel knows the family by now."""
-    if not any(line.startswith("AF_VSOCK") for line in read("/proc/net/protocols", 1 << 16).decode("utf-8", "replace").splitlines()):
-        yield unknown("vsock", "not loaded here")
-        return
-    yield tried("vsock", lambda: socket.socket(40, socket.SOCK_STREAM).close())
-
-
 ATTEMPTS = {
     function.__name__: function
-    for function in (routes, protocols, name_servers, servers, abstract, sockets, planted_sockets, walk, listens, names_in_variables, vsock)
+    for function in (routes, protocols, name_servers, servers, abstract, sockets, planted_sockets, walk, listens, names_in_variables)
 }
