@@ -414,6 +414,85 @@ def test_a_mount_that_no_rule_asks_for_is_noticed(course: Course, mount: str) ->
     assert "R23: mounts" in broken
 
 
+@pytest.mark.parametrize(
+    "mount",
+    [
+        "--ro-bind /proc /proc/fs",
+        "--ro-bind /proc /proc/tty",
+        "--dev-bind /dev/zero /dev/full",
+        "--bind /sys/fs/cgroup /sys/fs/cgroup",
+        "--ro-bind /etc/passwd /etc/machine-id",
+        "--ro-bind /etc /boot",
+        '--ro-bind "$HOME/.aws" "$wg_project/secrets"',
+        '--ro-bind "$HOME/.netrc" "$wg_project/.env"',
+        '--ro-bind "$HOME/.netrc" "$wg_project/wave.yaml"',
+        '--ro-bind "$wg_project/../neighbour" "$wg_project/vendor"',
+        '--ro-bind "$HOME/.netrc" "$HOME/.gitconfig"',
+    ],
+)
+def test_something_else_in_the_place_of_what_a_rule_shows_is_noticed(course: Course, mount: str) -> None:
+    source = mount.split()[1].strip('"')
+    if source.startswith("/") and not os.path.exists(source):
+        pytest.skip(f"{source} is not there")
+    late = '"${wg_late[@]}" "${wg_variables[@]}"'
+    error, broken = course.broken("default", mutated(course, "default", late, f'"${{wg_late[@]}}" {mount} "${{wg_variables[@]}}"'))
+    assert error == "", error
+    assert {"R23: mounts", "R24: what is shown"} & broken
+
+
+@pytest.mark.parametrize("opened", ["7</", '7<"$wg_home"', "7</dev/null", "101</etc/passwd"])
+def test_a_descriptor_that_the_wrapper_leaves_open_is_noticed(course: Course, opened: str) -> None:
+    text = mutated(course, "restricted", "\n  close_descriptors\n", f"\n  close_descriptors\n  exec {opened}\n")
+    error, broken = course.broken("restricted", text)
+    assert error == ""
+    assert "R19c: descriptors" in broken
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "notice"),
+    [
+        ("#!/bin/bash -p\n", "#!/bin/bash\n", "I07: a program of the project"),
+        ("\nPATH=${wg_tools:+", "\nPATH=$wg_path:${wg_tools:+", "I07: a program of the project"),
+        ("\n  close_descriptors\n", '\n  close_descriptors\n  source "$wg_project/.envrc"\n', "I07: a program of the project"),
+        ("die 'input or output is a directory'", ": 'input or output is a directory'", "R19d: input from a directory"),
+    ],
+)
+def test_a_wrapper_that_trusts_its_caller_is_noticed(course: Course, old: str, new: str, notice: str) -> None:
+    error, broken = course.broken("default", mutated(course, "default", old, new), wholly=True)
+    assert error == ""
+    assert notice in broken
+
+
+def test_a_status_that_does_not_come_back_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", 'then exit "$wg_status"; fi', "then exit 0; fi"), wholly=True)
+    assert error == ""
+    assert "U11: status 7" in broken
+
+
+@pytest.mark.parametrize(
+    ("more", "notice"),
+    [
+        ("wg_passed+=(GITHUB_TOKEN)", "E01: GITHUB_TOKEN"),
+        ("wg_passed+=(SSH_AUTH_SOCK)", "E01c: variables"),
+        ("wg_options+=(--setenv LD_PRELOAD /x)", "E01c: variables"),
+        ("wg_options+=(--setenv GIT_CONFIG_GLOBAL /x)", "E01c: variables"),
+    ],
+)
+def test_a_variable_more_is_noticed(course: Course, more: str, notice: str) -> None:
+    text = course.wrappers["default"].replace("readonly wg_passed=(", "wg_passed=(").replace("readonly wg_options=(", "wg_options=(")
+    assert "\nwg_mounts=() wg_late=()\n" in text
+    error, broken = course.broken("default", text.replace("\nwg_mounts=() wg_late=()\n", f"\n{more}\nwg_mounts=() wg_late=()\n"))
+    assert error == ""
+    assert notice in broken
+
+
+def test_a_directory_more_on_the_search_path_is_noticed(course: Course) -> None:
+    old = '--setenv PATH "${path:-/usr/local/bin:/usr/bin:/bin}"'
+    error, broken = course.broken("default", mutated(course, "default", old, '--setenv PATH "$wg_project/bin:$path"'))
+    assert error == ""
+    assert "E04: PATH" in broken
+
+
 def test_input_that_can_be_written_is_noticed(course: Course) -> None:
     old = "  [[ ! -f /proc/self/fd/0 ]] || exec < <(exec cat)\n"
     error, broken = course.broken("default", mutated(course, "default", old, ""), wholly=True)

@@ -354,7 +354,6 @@ NO_TWIN = {
     Group.KERNEL: "U04",  # threads, epoll, mmap and sockets under the same filter
     Group.NETWORK: "U04",  # a server on the shell's own loopback; nothing else works in every shell
     Group.RESOURCES: "U03",  # files in the bounded directories
-    Group.IDENTITY: "U10",  # every attempt is a launch that worked
 }
 
 
@@ -694,7 +693,7 @@ def test_a_bound_that_is_enforced_is_tried_with_its_value(monkeypatch: pytest.Mo
 
 def test_only_bounds_that_are_not_enforced_and_launches_that_race_are_not_tried() -> None:
     untried = [one for kind in KINDS for policy in policies(kind) for one in cases(policy) if not one.expectation.tried]
-    assert {one.probe.id for one in untried} == {"Q01", "Q02", "L06", "T04"}
+    assert {one.probe.id for one in untried} == {"Q01", "Q02", "L06", "T04", "N09b", "N10"}
     assert {one.expectation.want for one in untried} == {Want.OPEN}
 
 

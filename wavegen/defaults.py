@@ -56,6 +56,8 @@ RESOLVERS = (
 
 MINIMAL_ROOT = (
     *_rules(Access.HIDE, "nothing of the host is there but what follows", "/", required=True),
+    PathRule(path=HostPath(Anchor.HOMES), access=Access.HIDE, origin=Origin("other users")),
+    PathRule(path=HostPath(Anchor.AROUND), access=Access.HIDE, origin=Origin("the project's neighbours, where it lies below what is shown")),
     *_rules(Access.READ, "programs and libraries", "/usr", required=True),
     *_rules(Access.READ, "programs and libraries", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
     *_rules(Access.READ, "links to the programs of Nix profiles", "/nix/var/nix/profiles", "/etc/profiles/per-user", "/etc/static", "/run/current-system"),

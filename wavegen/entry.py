@@ -24,6 +24,8 @@ from wavegen.tools import SYSTEM, directories, find
 
 _SILENCE = 20.0
 """Seconds without a word, after which a probe is given up: each attempt has two."""
+_HIGH = 100
+"""The number of a descriptor that nobody expects."""
 _START = 120.0
 """Seconds for a shell to start: Nix may have to build it."""
 
@@ -94,7 +96,8 @@ class Entry:
 
     def _inherited(self) -> tuple[int, ...]:
         """Descriptors that the caller left open: a file and a directory of the neighbour."""
-        return tuple(os.open(path, os.O_RDONLY) for path in (f"{self.ground.neighbour}/canary", self.ground.neighbour))
+        low = tuple(os.open(path, os.O_RDONLY) for path in (f"{self.ground.neighbour}/canary", self.ground.neighbour))
+        return (*low, fcntl.fcntl(low[0], fcntl.F_DUPFD, _HIGH))
 
     def output(self, command: Sequence[str], *, environment: dict[str, str] | None = None, before: Callable[[], None] | None = None) -> tuple[int, str]:
         """Run a command inside to its end; its status and standard output."""

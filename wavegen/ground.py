@@ -14,6 +14,7 @@ import re
 import secrets
 import select
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from typing import IO, Any, Self
 
 from wavegen import outside
 from wavegen.backends import File
+from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.errors import MachineError, one_line
 from wavegen.planting import SYSTEM_PATH, Places, plant, plant_canary
 from wavegen.policy import Access, Anchor, HostPath, Policy
@@ -34,6 +36,8 @@ from wavegen.tools import find, within
 _SILENCE = 20.0
 """Seconds within which the process outside answers."""
 _LONGEST = 190
+_OVERFLOW = 65534
+"""Whom a user namespace shows in place of those that it does not know."""
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _KNOWN_VALUES = {
     "TERM": "xterm-256color",
@@ -58,6 +62,12 @@ _NEVER_SET = {
     "PERL5OPT",
     "RUBYOPT",
     "IFS",
+    "OLDPWD",
+    "PPID",
+    "PS1",
+    "RANDOM",
+    "SHLVL",
+    "_",
 }
 
 
@@ -69,7 +79,7 @@ class Ground:
         self.word, self.marker = secrets.token_hex(16), secrets.token_hex(16)
         self.random = secrets.token_hex(8)
         """What names outside of the ground begin with: nobody can know it before they are there."""
-        self.places = Places(os.path.join(_place(project, under), f".wavegen-verify-{secrets.token_hex(8)}"))
+        self.places = Places(os.path.join(_place(project, under), f"wavegen-verify-{secrets.token_hex(8)}"))
         self.temporary = tuple(f"{place}/wavegen-{self.random}" for place in ("/tmp", "/var/tmp") if _writable(place))
         self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm") if _writable(place)}
         self.facts: dict[str, Any] = {}
@@ -164,6 +174,7 @@ class Ground:
             "unheard of": [f"WG_{self.random}", f"wg.{self.random}"],
             "passed values": [digest(value) for value in self.values.values() if value.startswith("passed-")],
             "mounts": _mounts(),
+            "search path": [*SYSTEM_PATH.split(":"), *(os.environ.get("PATH", "").split(":") if self.via == "nix" else ())],
             **{f"namespace {name}": {name: inode} for name, inode in host_namespaces().items()},
         }
 
@@ -225,6 +236,7 @@ class Ground:
             "TMPDIR": f"{self.base}/tmp",
             **dict.fromkeys(SECRETS, self.word),
             **dict.fromkeys(DANGEROUS, f"/wavegen/{self.word}"),
+            **dict.fromkeys(("BASH_ENV", "ENV"), f"{self.neighbour}/startup"),
             **{name: f"unix:path={socket}" if name == "DBUS_SESSION_BUS_ADDRESS" else socket for name in TO_SOCKETS},
             "XDG_RUNTIME_DIR": self.neighbour,
             **dict.fromkeys(self.facts["unheard of"], self.word),
@@ -248,25 +260,55 @@ class Ground:
             case HostPath():
                 return self.absolute(value)
             case Inodes(paths=paths):
-                return _inodes(self.absolute(path) for path in paths) or None
-            case Fact(name="mount points"):
-                return self._mount_points(policy)
-            case Fact(name="real places"):
-                return self._real_places(policy) or None
-            case Fact(name=name) if name.startswith("variables "):
-                return {one: digest(self.values[one]) for one in name.split()[1:] if one in self.values} or None
+                return _inodes(self.absolute(path) for path in paths if not self._leads_to_hidden(path, policy)) or None
             case Fact(name=name):
-                return self.facts.get(name)
+                return self._fact(name, policy)
             case tuple():
                 found = [self.resolved(one, policy) for one in value]
                 return [one for one in found if one is not None] or None
             case _:
                 return value
 
+    def _fact(self, name: str, policy: Policy) -> Any:
+        """What only this ground knows, for every policy or for this one."""
+        if name.startswith("variables "):
+            return {one: digest(self.values[one]) for one in name.split()[1:] if one in self.values} or None
+        by_policy = {
+            "mount points": self._mount_points,
+            "writable": self._writable,
+            "shown": self._shown,
+            "masks": self._masks,
+            "real places": self._real_places,
+        }
+        return by_policy[name](policy) or None if name in by_policy else self.facts.get(name)
+
     def _mount_points(self, policy: Policy) -> list[str]:
-        """Where something may be mounted inside: the policy's paths, as they are and without links."""
+        """Where something may be mounted inside: the policy's paths, by their other names too, and what wavegen keeps."""
         paths = {self.absolute(rule.path) for rule in policy.paths}
-        return sorted(paths | {os.path.realpath(path) for path in paths} | {"/", "/proc", "/dev"})
+        paths |= {path.removeprefix("/usr") for path in paths if path.startswith("/usr/")}
+        return sorted(paths | {os.path.realpath(path) for path in paths} | {"/", "/proc", "/dev", f"{self.home}/.local/state/wavegen", *PROC_READ_ONLY})
+
+    def _writable(self, policy: Policy) -> list[str]:
+        """Where mounts may be writable."""
+        rules = [rule for rule in policy.paths if rule.access in (Access.WRITE, Access.SCRATCH)]
+        return sorted({self.absolute(rule.path) for rule in rules} | {os.path.realpath(self.absolute(rule.path)) for rule in rules})
+
+    def _shown(self, policy: Policy) -> list[list[Any]]:
+        """What is shown where, by inode; the home is another one, which is not there yet."""
+        rules = [rule for rule in policy.paths if rule.access in (Access.READ, Access.WRITE) and rule.source is None]
+        return _inodes(self.absolute(rule.path) for rule in rules if governing(policy, rule.path) is rule and not self._leads_to_hidden(rule.path, policy))
+
+    def _masks(self, policy: Policy) -> list[str]:
+        """What is hidden, and must be empty."""
+        return sorted({self.absolute(rule.path) for rule in policy.paths if rule.access is Access.HIDE and rule.path.tail})
+
+    def _leads_to_hidden(self, path: HostPath, policy: Policy) -> bool:
+        """Whether a link of the system leads to what the manifest hides."""
+        real = os.path.realpath(self.absolute(path))
+        if path.anchor is Anchor.ROOT and real == f"/{path.tail}":
+            return False
+        rule = governing(policy, HostPath(Anchor.ROOT, real.lstrip("/")))
+        return path.anchor is Anchor.ROOT and bool(rule and rule.access is Access.HIDE and rule.origin.at)
 
     def _real_places(self, policy: Policy) -> list[list[Any]]:
         """The real home and project, where a rule for the whole system hides them; others are hidden by where they are."""
@@ -344,18 +386,17 @@ def _mounts() -> list[str]:
 
 
 def _place(project: Project, under: str | None) -> str:
-    """A directory for all of it: beside the project, as there is what is to be hidden; else where temporary files are.
+    """A directory for all of it: where nobody else can exchange what is in it, nor any shell write.
 
-    Programs must be able to run there, and no shell of the manifest may be granted it.
+    Temporary files are private in every shell, also of other projects; beside the project, agents may be at work. Programs
+    must be able to run there.
     """
-    rules = [rule for shell in project.plan.shells for rule in shell.paths if rule.path.anchor is Anchor.ROOT and rule.origin.at]
-    granted = [f"/{rule.path.tail}" for rule in rules if rule.access in (Access.READ, Access.WRITE)]
-    candidates = (under,) if under else (os.path.dirname(project.root), tempfile.gettempdir(), "/var/tmp", os.path.expanduser("~/.cache"))
+    candidates = (under,) if under else (tempfile.gettempdir(), "/var/tmp")
     for candidate in candidates:
         place = os.path.realpath(candidate)
-        if _usable(place) and not any(within(place, path) for path in granted):
+        if _usable(place) and _ours(place) and not _in_reach(place, project):
             return place
-    hint = "name a writable directory in which programs may run, and that the manifest does not grant: --under DIR"
+    hint = "name a directory that only you can write, in which programs may run, and that no shell shows: --under DIR"
     raise MachineError(f"{' and '.join(map(one_line, candidates))} cannot hold the throw-away project", hint)
 
 
@@ -367,3 +408,28 @@ def _usable(place: str) -> bool:
     """Whether a project can lie there: its path, spelled as a file name, keeps its home."""
     known = place.isprintable() and len(place.replace("/", "%2F").encode()) < _LONGEST
     return known and _writable(place) and not os.statvfs(place).f_flag & os.ST_NOEXEC
+
+
+def _ours(place: str) -> bool:
+    """Whether nobody else can rename what is in it: neither there nor in a directory above."""
+    while True:
+        found = os.stat(place)
+        if found.st_uid not in (0, os.geteuid(), _OVERFLOW) or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+            return False
+        if place == "/":
+            return True
+        place = os.path.dirname(place)
+
+
+def _in_reach(place: str, project: Project) -> bool:
+    """Whether a shell may write there: in a project, or where the manifest grants something."""
+    anchors = {Anchor.ROOT: "/", Anchor.HOME: os.path.expanduser("~"), Anchor.PROJECT: project.root}
+    rules = [rule for shell in project.plan.shells for rule in shell.paths if rule.origin.at and rule.path.anchor in anchors]
+    granted = [os.path.realpath(os.path.join(anchors[rule.path.anchor], rule.path.tail)) for rule in rules if rule.access in (Access.READ, Access.WRITE)]
+    if any(within(place, path) for path in (project.root, *granted)):
+        return True
+    while not os.path.lexists(os.path.join(place, ".wavegen/plan.json")):
+        if place == "/":
+            return False
+        place = os.path.dirname(place)
+    return True

@@ -56,6 +56,7 @@ def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: 
         os.makedirs(directory, mode=0o700, exist_ok=True)
     plant_canary(f"{places.neighbour}/canary", word)
     plant_canary(f"{places.other_home}/.ssh/id_ed25519", word)
+    _plant_startup(places)
     for paths in HOME_SECRETS.values():
         for path in paths:
             plant_canary(f"{places.home}/{path}", word)
@@ -124,6 +125,20 @@ def _is_directory(path: HostPath, root: str, plan: Plan, *, access: Access) -> b
     # Nobody knows what it will be: .env is a file, secrets a directory, and ~/.cache is granted for writing.
     name = path.parts()[-1]
     return below or "." not in name or (access is Access.WRITE and "." not in name[1:])
+
+
+FAKES = ("bwrap", "readlink", "cat", "env", "mkdir", "mv", "bash", "sh")
+"""Programs of the system for which the project has others."""
+
+
+def _plant_startup(places: Places) -> None:
+    """What must not be run on the host: it leaves a mark that only the host can make."""
+    mark = f': >"{places.neighbour}/mark"\n'
+    for path in (f"{places.neighbour}/startup", f"{places.project}/.envrc", *(f"{places.project}/fakes/{name}" for name in FAKES)):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="ascii") as stream:
+            stream.write(f"#!/bin/sh\n{mark}")
+        os.chmod(path, 0o700)
 
 
 def _plant_setuid_helper(places: Places, root: str) -> None:

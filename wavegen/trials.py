@@ -134,6 +134,41 @@ def reopened_input(entry: Entry) -> Iterator[Answer]:
         os.unlink(path)
 
 
+def foreign_code(entry: Entry) -> Iterator[Answer]:
+    """Files that shells run at their start, and programs of the project before those of the system: is one run on the host?"""
+    ground = entry.ground
+    mark, fakes = f"{ground.neighbour}/mark", f"{ground.project}/fakes"
+    variables = ground.environment()
+    environment = {**variables, "PATH": f"{fakes}:{variables['PATH']}", "wg_tools": fakes, "wg_plan": fakes}
+    entry.output(("cat", "/dev/null"), environment=environment)
+    yield _told("a program of the project", "not on the host", reached=os.path.lexists(mark))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(mark)
+
+
+def open_directory(entry: Entry) -> Iterator[Answer]:
+    """The caller's input is a directory: all of the host can be reached from there."""
+    handle = os.open(entry.ground.neighbour, os.O_RDONLY)
+    try:
+        process = entry.start(("/bin/cat", "/proc/self/fd/0/canary"), source=handle)
+    finally:
+        os.close(handle)
+    try:
+        out, _ = process.communicate(timeout=_START)
+        yield _told("input from a directory", f"status {process.returncode}", reached=entry.ground.word.encode() in out)
+    except subprocess.TimeoutExpired:
+        yield Answer("input from a directory", State.UNKNOWN, "the command did not end")
+    finally:
+        _end_group(process)
+
+
+def exit_status(entry: Entry) -> Iterator[Answer]:
+    """A command's status comes back."""
+    for status in (0, 7):
+        found, _ = entry.output(("/bin/sh", "-c", f"exit {status}"))
+        yield _told(f"status {status}", f"status {found}", reached=found == status)
+
+
 def forged(entry: Entry) -> Iterator[Answer]:
     """The caller's environment says that there is a fence already."""
     environment = {**entry.ground.environment(), "SANDBOX_ACTIVE": "1", "WAVEGEN_SHELL": entry.shell, "container": "docker", "IN_NIX_SHELL": "impure"}
@@ -254,7 +289,20 @@ class _Screen:
 
 
 TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
-    function.__name__: function for function in (planted_links, project_is_home, left_behind, orphaned, reopened_input, forged, unfenceable, interactive)
+    function.__name__: function
+    for function in (
+        planted_links,
+        project_is_home,
+        left_behind,
+        orphaned,
+        reopened_input,
+        open_directory,
+        foreign_code,
+        exit_status,
+        forged,
+        unfenceable,
+        interactive,
+    )
 }
 
 

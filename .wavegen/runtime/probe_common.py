@@ -22,6 +22,9 @@ CANARIES: set[str] = set()
 ROLE = {"outside": False}
 """Whether this is the control: real root on a real machine, where nothing may be tried that is not undone by itself."""
 
+HANDED_DOWN: list[int] = []
+"""The numbers of descriptors, beyond the usual three, that were open when the probe was started."""
+
 # Not refusals: the machine is at its limits, or too slow; 0 is a time-out's.
 _NO_REFUSAL = {0, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
 _SEPARATORS = re.compile(rb"[\s\0=:\"',;]+")

@@ -142,11 +142,13 @@ def any_socket(**arguments: Value) -> Expect:
     """No socket answers, unless the manifest grants one, or the host's network and with it sockets that are shown."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        rule = next((rule for rule in policy.paths if rule.socket), None)
+        shared = [found for place in ("/tmp", "/var/tmp", "/dev/shm", "/run") if (found := _granted_at(policy, host(place)))]
+        rule = next((rule for rule in (*(rule for rule in policy.paths if rule.socket), *shared)), None)
         if rule or policy.network.mode is NetworkMode.HOST:
             origin = rule.origin if rule else policy.network.origin
             note = "the manifest grants sockets" if rule else "network: host"
-            yield Expectation(want=Want.OPEN, layer="", origin=origin, arguments=_arguments(arguments), note=note)
+            # Connecting to what may be reached would wake services.
+            yield Expectation(want=Want.OPEN, layer="", origin=origin, note=note, tried=False)
         else:
             origin = Origin("a read-only mount does not stop connect(2)")
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=_arguments(arguments))
@@ -175,36 +177,31 @@ def open_by(reason: str, **arguments: Value) -> Expect:
 # --- paths
 
 
-def unseen(*paths: HostPath, key: str = "paths", inodes: bool = True, more: Arguments | None = None) -> Expect:
+def unseen(*paths: HostPath, inodes: bool = True, tried: bool = True) -> Expect:
     """What the host has there is not there inside, unless the manifest grants it; what defaults show has no meaning here.
 
-    With an empty `key` the attempt is told `more` alone.
+    `tried`: whether what is granted is tried all the same.
     """
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        kept, shown = [], []
-        origin, layer = None, MOUNTS
+        kept: list[HostPath] = []
+        first: PathRule | None = None
         for path in paths:
             rule = governing(policy, path)
             if rule is None:
                 continue
+            value: Value = Inodes((path,)) if inodes else (path,)
             if rule.access in (Access.HIDE, Access.SCRATCH) or rule.source is not None:
                 kept.append(path)
-                layer = HOME if rule.path.anchor is Anchor.HOME and rule.access is not Access.HIDE else layer
-                origin = origin or rule.origin
+                first = first or rule
             elif rule.origin.at:
-                shown.append((path, rule))
-        more_ = more or {}
-        if kept and origin:
-            value: Value = Inodes(tuple(kept)) if inodes else tuple(kept)
-            told: Arguments = {key: value} if key else {}
-            yield Expectation(want=Want.STOPPED, layer=layer, origin=origin, arguments=_arguments({**told, **more_}))
-        for path, rule in shown:
-            value = Inodes((path,)) if inodes else (path,)
-            told = {key: value} if key else {}
-            yield Expectation(
-                want=Want.OPEN, layer="", origin=rule.origin, subject=str(path), arguments=_arguments({**told, **more_}), note="the manifest grants it"
-            )
+                note = "the manifest grants it"
+                told = (("paths", value),)
+                yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(path), arguments=told, note=note, tried=tried)
+        if first:
+            layer = HOME if first.path.anchor is Anchor.HOME and first.access is not Access.HIDE else MOUNTS
+            every: Value = Inodes(tuple(kept)) if inodes else tuple(kept)
+            yield Expectation(want=Want.STOPPED, layer=layer, origin=first.origin, arguments=(("paths", every),))
 
     return expect
 
@@ -528,6 +525,13 @@ def unlisted_secrets(policy: Policy) -> Iterator[Expectation]:
     names = tuple(rule.name for rule in policy.environment)
     origin = Origin("every variable that is not listed stays outside")
     yield Expectation(want=Want.STOPPED, layer="clean environment", origin=origin, arguments=(("passed", names),))
+
+
+def listed_variables(policy: Policy) -> Iterator[Expectation]:
+    """Every variable is a rule's."""
+    names = tuple(rule.name for rule in policy.environment)
+    origin = Origin("every variable that is not listed stays outside")
+    yield Expectation(want=Want.STOPPED, layer="clean environment", origin=origin, arguments=(("listed", names),))
 
 
 # --- the launcher

@@ -11,7 +11,7 @@ import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from probe_common import ROLE, Answer, ask, in_child, libc, planted, reached, read, refused, stopped, syscall, told, tried
+from probe_common import HANDED_DOWN, ROLE, Answer, ask, in_child, libc, planted, reached, read, refused, stopped, syscall, told, tried
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -259,6 +259,42 @@ def descriptors() -> Iterator[Answer]:
         yield told(name, "none of the canary's", reached=found)
 
 
+def handed_down() -> Iterator[Answer]:
+    """Is any descriptor open but the usual three, whatever it leads to?"""
+    yield told("descriptors", "none", reached=bool(HANDED_DOWN))
+
+
+def accessible(paths: Iterable[str]) -> Iterator[Answer]:
+    """May it be written, by access(2)? It may be the user's own, and is not opened."""
+    for path in paths:
+        yield told(path, "EROFS or EACCES" if os.path.lexists(path) else "ENOENT", reached=os.access(path, os.W_OK))
+
+
+def other_things(shown: Iterable[tuple[str, int, int]], masks: Iterable[str], expected: Iterable[str]) -> Iterator[Answer]:
+    """Is something else shown than the rule says, or anything where nothing is to be?"""
+    wanted = set(expected)
+    for path, device, inode in shown:
+        with contextlib.suppress(OSError):
+            found = os.stat(path)
+            if (found.st_dev, found.st_ino) != (device, inode):
+                yield ("what is shown", "reached", path)
+                return
+    for path in masks:
+        with contextlib.suppress(OSError):
+            found = os.stat(path)
+            if not stat.S_ISDIR(found.st_mode):
+                if found.st_rdev != _NULL:
+                    yield ("what is shown", "reached", path)
+                    return
+                continue
+            # What other rules show below a mask stands in it.
+            strangers = [name for name in os.listdir(path) if not any(f"{other}/".startswith(f"{path}/{name}/") for other in wanted)]
+            if strangers:
+                yield ("what is shown", "reached", path)
+                return
+    yield stopped("what is shown", "what the rules say")
+
+
 def handles(paths: Iterable[str]) -> Iterator[Answer]:
     """Open the root of a file system by its handle (inode 2, the root of ext4), whatever is mounted over it."""
 
@@ -383,31 +419,61 @@ def sizes(paths: Iterable[tuple[str, int]]) -> Iterator[Answer]:
             yield refused(path, failed)
 
 
-_DEVICES = {"null", "zero", "full", "random", "urandom", "tty", "pts", "shm", "mqueue", "ptmx", "console"}
+_DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+_IN_DEV = {"pts": "devpts", "shm": "tmpfs", "mqueue": "mqueue"}
 
 
-def strange_mounts(expected: Iterable[str], host: Iterable[str], project: str, home: str) -> Iterator[Answer]:
-    """Is something mounted that no rule asks for? By the list of mounts (proc(5), mountinfo).
+class _Mount:
+    """A line of the list of mounts (proc(5), mountinfo)."""
+
+    def __init__(self, line: str) -> None:
+        before, _, after = line.partition(" - ")
+        _, _, self.device, self.root, place, options = before.split()[:6]
+        self.key, self.kind, self.writable = f"{self.device} {place}", after.split()[0], "rw" in options.split(",")
+        self.at = place.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
+
+    def of_dev(self) -> bool:
+        """Whether it is one of the few devices that everybody may use, by its numbers."""
+        name = self.at[5:]
+        if not self.at.startswith("/dev/") or name in _IN_DEV:
+            return self.at.startswith("/dev/") and self.kind == _IN_DEV[name]
+        try:
+            found = os.stat(self.at)
+        except OSError:
+            return False
+        # The console is the terminal, if there is one: majors 4, 5 and 136 to 143 (admin-guide/devices.txt).
+        numbers = (os.major(found.st_rdev), os.minor(found.st_rdev))
+        return numbers == _DEVICES.get(name) or (name == "console" and (numbers[0] in (4, 5) or 136 <= numbers[0] <= 143))
+
+
+def _below(path: str, places: Iterable[str]) -> bool:
+    return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in places)
+
+
+def strange_mounts(expected: Iterable[str], host: Iterable[str], writable: Iterable[str], project: str, home: str) -> Iterator[Answer]:
+    """Is something mounted that no rule asks for, or writable that no rule lets be written? By the list of mounts.
 
     What the host has at the same place is there because what lies above it is shown. The directories on the way from the
     project or the home to a rule are mounts of their own, so that they cannot be renamed.
     """
-    wanted, theirs = set(expected), set() if ROLE["outside"] else set(host)
-    for line in read("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines():
-        before, _, after = line.partition(" - ")
-        device, root, place = before.split()[2:5]
-        kind = after.split()[0]
-        at = place.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
-        held = any(at != here and f"{at}/".startswith(f"{here}/") for here in (project, home)) and any(path.startswith(f"{at}/") for path in wanted)
-        around = kind == "tmpfs" and any(path.startswith(f"{at}/") for path in (project, home))
-        part_of_proc = kind == "proc" and at.startswith("/proc/")
-        known = at in wanted or held or around or part_of_proc or (at.startswith("/dev/") and at[5:] in _DEVICES)
-        # One of the kernel's own file systems at another place; files that are hidden are a mount of /dev/null.
-        another = kind in ("proc", "devtmpfs") and root != "/null" and not f"{at}/".startswith(("/proc/", "/dev/"))
-        if f"{device} {place}" in theirs and not another:
-            continue
-        if not known or (another and not ROLE["outside"]):
-            yield ("mounts", "reached", at)
+    lines = read("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines()
+    found, wanted, theirs = [_Mount(line) for line in lines], set(expected), set() if ROLE["outside"] else set(host)
+    proc = [mount.device for mount in found if mount.at == "/proc"][-1:]
+    may_write = (*writable, project, home, "/dev", "/proc")
+    for mount in found:
+        part_of_proc = mount.kind == "proc" and mount.at == f"/proc{mount.root.rstrip('/')}" and (mount.device in proc or mount.at in wanted)
+        if mount.at.startswith(("/proc/", "/dev/")) and mount.at not in wanted and mount.key not in theirs:
+            known = part_of_proc or mount.of_dev()
+        elif mount.key in theirs and not (mount.kind == "proc" and mount.at != "/proc"):
+            known = not mount.writable or _below(mount.at, may_write)
+        else:
+            held = _below(mount.at, (project, home)) and any(path.startswith(f"{mount.at}/") for path in wanted)
+            around = mount.kind == "tmpfs" and any(path.startswith(f"{mount.at}/") for path in (project, home))
+            # Files that are hidden are a mount of /dev/null; another proc or /dev is another way to all there is.
+            another = (mount.kind == "proc" and not part_of_proc) or (mount.kind == "devtmpfs" and mount.root != "/null" and mount.at != "/dev")
+            known = (mount.at in wanted or held or around) and not another
+        if not known:
+            yield ("mounts", "reached", mount.at)
             return
     yield stopped("mounts", "each is a rule's")
 
@@ -473,7 +539,7 @@ ATTEMPTS = {
     function.__name__: function
     for function in (
         canaries, host_inodes, opens, listing, names, creates, creates_named, writes, writable_mounts, writes_back, renames, replaces, exchanges, symlinks,
-        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, strange_mounts, mounts, works,
+        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, strange_mounts, handed_down, accessible, other_things, mounts, works,
         working_directory,
     )
 }  # fmt: skip

@@ -64,8 +64,8 @@ def families(names: Iterable[str]) -> Iterator[Answer]:
     """
     loaded = loaded_protocols()
     for name in names:
-        kinds = {"raw": (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP), "xfrm": (16, socket.SOCK_RAW, 6)}
-        family, kind, protocol = kinds.get(name) or (_FAMILIES[name], socket.SOCK_SEQPACKET if name == "alg" else socket.SOCK_DGRAM, 0)
+        raw = (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+        family, kind, protocol = raw if name == "raw" else (_FAMILIES[name], socket.SOCK_SEQPACKET if name == "alg" else socket.SOCK_DGRAM, 0)
         if name in _PROTOCOLS and _PROTOCOLS[name] not in loaded:
             yield unknown(name, "not loaded here")
             continue

@@ -355,9 +355,20 @@ def suspicious_variables(passed: Iterable[str]) -> Iterator[Answer]:
     yield told("names like secrets'", "none", reached=bool(found))
 
 
-def search_path() -> Iterator[Answer]:
-    """Is a relative directory on the PATH?"""
-    yield told("PATH", "absolute", reached=any(not entry.startswith("/") for entry in os.environ.get("PATH", "").split(":")))
+def search_path(allowed: Iterable[str]) -> Iterator[Answer]:
+    """Is a relative directory on the PATH, or one that the caller did not have?"""
+    entries = os.environ.get("PATH", "").split(":")
+    strange = [entry for entry in entries if not entry.startswith("/") or (entry not in set(allowed) and not entry.startswith("/nix/store/"))]
+    yield told("PATH", "the caller's, without relative ones", reached=bool(strange))
+
+
+_OWN_NAMES = {"HOME", "PATH", "SHELL", "PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE", "PS1", "debian_chroot"}
+
+
+def unlisted_variables(listed: Iterable[str]) -> Iterator[Answer]:
+    """Is there any variable that no rule lets in, and that is not the shell's own?"""
+    strange = sorted(set(os.environ) - set(listed) - _OWN_NAMES)
+    yield ("variables", "reached", strange[0]) if strange else stopped("variables", "each is a rule's")
 
 
 # --- the terminal
@@ -523,7 +534,7 @@ ATTEMPTS = {
     for function in (
         signals, traces, memory_file, listed, environments, command_lines, roots, same_namespaces, new_privileges, capabilities,
         setuid_programs, new_namespaces, new_user_namespace, enters_namespaces, other_users, groups, becomes_root, shared_memory, real_time,
-        forks, allocates, bounds, variables, other_values, foreign_variables, suspicious_variables, search_path, types_into_terminal, own_terminal,
+        forks, allocates, bounds, variables, other_values, foreign_variables, suspicious_variables, search_path, unlisted_variables, types_into_terminal, own_terminal,
         pastes_into_terminal, callers_group, escapes, host_name, programs, locks, git_commands,
     )
 }  # fmt: skip
