@@ -183,7 +183,7 @@ def test_two_runs_say_the_same_to_the_byte(tmp_path: Path) -> None:
 def test_where_it_is_run_and_by_whom_is_not_said(tmp_path: Path) -> None:
     """But whether the real home is hidden, which depends on where it is."""
     said = []
-    for home in ("/tmp", str(tmp_path / "home"), "/nowhere"):
+    for home in ("/", str(tmp_path), str(tmp_path / "home"), "/nowhere"):
         under = tmp_path / f"under{len(said)}"
         under.mkdir()
         root = render_project(tmp_path, MINIMAL)
@@ -191,7 +191,7 @@ def test_where_it_is_run_and_by_whom_is_not_said(tmp_path: Path) -> None:
         assert done.status == PASSED, done.output[-2000:]
         shells = json.loads(done.stdout)["shells"]
         said.append([finding for shell in shells for finding in shell["findings"] if finding["id"] != "R07b"])
-    assert said[0] == said[1] == said[2]
+    assert said[0] == said[1] == said[2] == said[3]
 
 
 def test_all_reports_are_written_and_agree(tmp_path: Path) -> None:

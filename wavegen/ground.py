@@ -322,23 +322,23 @@ class Ground:
 
     def shown(self, text: str) -> str:
         """The text without anything that is random or of this machine."""
-        real_home = os.path.realpath(os.path.expanduser("~"))
+        real = {os.path.realpath(os.path.expanduser("~")): "your home", self.root: "your project"}
+        if text in real:
+            return real[text]
         names = {
             self.home: "~",
             self.project: ".",
             self.neighbour: "../neighbour",
             self.places.other_home: "~/../other",
             self.base: "…",
-            self.root: "the real project",
-            **({real_home: "the real home"} if len(real_home) > 1 else {}),
+            **{place: f"{os.path.dirname(place)}/…" for place in (*self.temporary, *self.scratch.values())},
+            f"/run/wavegen-{self.random}.sock": "/run/…",
             f"WG_{self.random}": "a name that nobody knows",
             f"wg.{self.random}": "a name that is no identifier",
         }
-        # Longest first, and whole names only: a home of /tmp is no part of /var/tmp.
+        # Longest first, and whole names only.
         pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-        text = re.sub(rf"(?<![\w/.-])({pattern})(?![\w-])", lambda found: names[found[1]], text)
-        text = text.replace(f"wavegen-{self.random}-scratch", "…").replace(f"wavegen-{self.random}", "…")
-        return one_line(text)
+        return one_line(re.sub(rf"(?<![\w/.-])({pattern})(?![\w-])", lambda found: names[found[1]], text))
 
 
 def piped(stream: IO[bytes] | None) -> IO[bytes]:

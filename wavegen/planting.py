@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from wavegen.backends import File
 from wavegen.policy import Access, Anchor, HostPath, Plan
 from wavegen.probes.catalogue import GIT_FILES, HOME_SECRETS
+from wavegen.quote import sh
 from wavegen.tools import find
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -133,10 +134,10 @@ FAKES = ("bwrap", "readlink", "cat", "env", "mkdir", "mv", "bash", "sh")
 
 def _plant_startup(places: Places) -> None:
     """What must not be run on the host: it leaves a mark that only the host can make."""
-    mark = f': >"{places.neighbour}/mark"\n'
+    mark = f": >{sh(f'{places.neighbour}/mark')}\n"
     for path in (f"{places.neighbour}/startup", f"{places.project}/.envrc", *(f"{places.project}/fakes/{name}" for name in FAKES)):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="ascii") as stream:
+        with open(path, "w", encoding="utf-8") as stream:
             stream.write(f"#!/bin/sh\n{mark}")
         os.chmod(path, 0o700)
 

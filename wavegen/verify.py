@@ -21,7 +21,7 @@ from wavegen.probes import Answer, Case, Finding, Report, ShellReport, Where
 from wavegen.probes.catalogue import cases
 from wavegen.probes.judge import control, judge
 from wavegen.project import Project
-from wavegen.trials import try_from_outside
+from wavegen.trials import NOT_BY_NIX, try_from_outside
 
 CONTROL = "yolo"
 """The shell without a fence, in which everything must be reached that a fence is to stop."""
@@ -104,7 +104,7 @@ def tasks_of(ground: Ground, policy: Policy) -> tuple[Task, ...]:
     found = []
     for case in cases(policy):
         arguments = {name: ground.resolved(value, policy) for name, value in case.expectation.arguments}
-        if None not in arguments.values():
+        if None not in arguments.values() and not (ground.via == "nix" and case.probe.attempt in NOT_BY_NIX):
             found.append(Task(case, arguments))
     return tuple(found)
 

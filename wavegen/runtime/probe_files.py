@@ -470,7 +470,9 @@ def strange_mounts(expected: Iterable[str], host: Iterable[str], writable: Itera
             held = _below(mount.at, (project, home)) and any(path.startswith(f"{mount.at}/") for path in wanted)
             around = mount.kind == "tmpfs" and any(path.startswith(f"{mount.at}/") for path in (project, home))
             # Files that are hidden are a mount of /dev/null; another proc or /dev is another way to all there is.
-            another = (mount.kind == "proc" and not part_of_proc) or (mount.kind == "devtmpfs" and mount.root != "/null" and mount.at != "/dev")
+            another = (mount.kind == "proc" and not part_of_proc) or (
+                mount.kind == "devtmpfs" and mount.root != "/null" and mount.at != "/dev" and not (mount.at in wanted and mount.at.startswith("/dev/"))
+            )
             known = (mount.at in wanted or held or around) and not another
         if not known:
             yield ("mounts", "reached", mount.at)
