@@ -323,7 +323,7 @@ class Ground:
     def shown(self, text: str) -> str:
         """The text without anything that is random or of this machine."""
         real = {os.path.realpath(os.path.expanduser("~")): "your home", self.root: "your project"}
-        if text in real:
+        if text in real and text != "/":
             return real[text]
         names = {
             self.home: "~",
