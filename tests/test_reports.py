@@ -276,7 +276,7 @@ def test_no_line_is_wider_than_a_terminal_or_more_than_one(text: str, verbose: b
 def test_json_holds_all_of_a_run() -> None:
     found = finding(OPEN, subject="~/x", note="asked for", required=False, severity=Severity.LOW, group=Group.NETWORK)
     made = as_json(report(shell(found, finding(HELD, origin=Origin("never shown"))), shell(name="ci", error="no"), worse=("w",)))
-    assert list(made) == ["version", "name", "manifest", "via", "exit_code", "worse", "shells"]
+    assert list(made) == ["version", "name", "manifest", "via", "exit_code", "worse", "notes", "shells"]
     first, second = made["shells"]  # type: ignore[misc]
     assert {key: value for key, value in first.items() if key != "findings"} == {
         "name": "agent",

@@ -16,9 +16,10 @@ from wavegen.entry import Entry, Inside
 from wavegen.errors import DriftError, UsageError
 from wavegen.ground import Ground, digest
 from wavegen.output import Tree
-from wavegen.policy import Plan, Policy
+from wavegen.policy import Access, Anchor, HostPath, Plan, Policy
 from wavegen.probes import Answer, Case, Finding, Report, ShellReport, Where
 from wavegen.probes.catalogue import cases
+from wavegen.probes.expect import governing
 from wavegen.probes.judge import control, judge
 from wavegen.project import Project
 from wavegen.trials import NOT_BY_NIX, try_from_outside
@@ -85,7 +86,18 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
             first.setdefault(task.case.id, task)
         found = tuple(control(task.case, outside.answers(task), outside.failed(task)) for task in first.values())
         reports.append(ShellReport(shell=CONTROL, fenced=False, findings=found, error=outside.error))
-    return Report(name=project.plan.name, manifest=project.plan.manifest, via=via, shells=tuple(reports))
+        notes = _notes(ground, policies)
+    return Report(name=project.plan.name, manifest=project.plan.manifest, via=via, shells=tuple(reports), notes=notes)
+
+
+def _notes(ground: Ground, policies: Iterable[Policy]) -> tuple[str, ...]:
+    """What a rule for where the ground lies would have stopped anyhow."""
+    where = HostPath(Anchor.ROOT, ground.base.lstrip("/"))
+    for rule in (governing(policy, where) for policy in policies):
+        if rule and rule.path.tail and rule.access in (Access.HIDE, Access.SCRATCH):
+            what = f"it was tried in {rule.path}, which shells hide as a whole, and with it neighbours and other homes"
+            return (f"{what} (--under DIR tries the rules for these alone)",)
+    return ()
 
 
 @contextlib.contextmanager

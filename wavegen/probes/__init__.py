@@ -194,3 +194,5 @@ class Report:
     shells: tuple[ShellReport, ...]
     worse: tuple[str, ...] = ()
     """What got worse than in the baseline, a line each."""
+    notes: tuple[str, ...] = ()
+    """What the reader must know of how it was tried, a line each."""

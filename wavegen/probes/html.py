@@ -175,7 +175,9 @@ def _cell(finding: Finding | None, *, fenced: bool) -> _Cell:
     if finding is None:
         return _Cell(key="", mark="", verdict="", remark="", facts=(), fails=False, control=not fenced)
     expectation = finding.case.expectation
-    facts = (("Why", finding.why), ("Layer", expectation.layer), ("From", str(expectation.origin)), ("Note", expectation.note))
+    why = ("Why", finding.why)
+    # Nothing stops anything where there is no fence.
+    facts = (why, ("Layer", expectation.layer), ("From", str(expectation.origin)), ("Note", expectation.note)) if fenced else (why,)
     return _Cell(
         key=_key(finding.verdict),
         mark=_MARKS[finding.verdict],
@@ -206,4 +208,6 @@ def _troubles(report: Report, sections: tuple[_Section, ...]) -> tuple[_Trouble,
 
 def _trouble(shell: str, finding: Finding, anchor: str) -> _Trouble:
     verdict = finding.verdict
-    return _Trouble(key=_key(verdict), label=f"{shell}: {finding.case.id}", anchor=anchor, word=verdict.value, text=finding.why)
+    return _Trouble(
+        key=_key(verdict), label=f"{shell}: {finding.case.id}", anchor=anchor, word=verdict.value, text=f"{finding.case.probe.question} {finding.why}"
+    )

@@ -10,7 +10,7 @@ VERSION = 1
 
 
 def as_json(report: Report) -> dict[str, object]:
-    """The document: what depends on the clock, the machine or chance is not in it.
+    """The document: the same findings on the same kind of machine are the same bytes.
 
     Control characters are spelled out in every text, as in the other reports: a lone surrogate could not be written.
     """
@@ -21,6 +21,7 @@ def as_json(report: Report) -> dict[str, object]:
         "via": one_line(report.via),
         "exit_code": score.exit_code(report),
         "worse": [one_line(line) for line in report.worse],
+        "notes": [one_line(line) for line in report.notes],
         "shells": [_shell(shell) for shell in report.shells],
     }
 

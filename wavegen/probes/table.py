@@ -24,6 +24,9 @@ def table(report: Report, *, verbose: bool, colour: bool) -> Iterator[str]:
         yield "worse than in the baseline"
         for line in report.worse:
             yield from _wrapped(line, "  ", "    ")
+    for note in report.notes:
+        yield ""
+        yield from _wrapped(f"note: {note}", "", "    ")
     yield ""
     yield _ending(report, colour=colour)
 
