@@ -678,3 +678,24 @@ def test_git_add_fetches_nothing_for_a_repository_that_says_it_is_partial(new) -
     (made.base / "sprung").unlink()
     made.render("--git-add")
     assert not (made.base / "sprung").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a project there")
+@pytest.mark.parametrize("shell", ["default", "restricted"])
+def test_neighbours_below_a_directory_of_the_system_are_hidden(shell: str) -> None:
+    """/usr is shown whole, and somebody's projects may lie in /usr/local/src."""
+    base = Path("/usr/local/src")
+    made = not base.exists()
+    base.mkdir(exist_ok=True)
+    fence = Fence.create("metadata: {name: x}\n", uid=0, under=str(base))
+    try:
+        for place in (fence.base / "work/other/secret", fence.base / "another/secret"):
+            place.parent.mkdir(parents=True)
+            place.write_text("canary")
+            assert fence.enter("cat", str(place), shell=shell).returncode != 0
+        assert fence.enter("ls", "-A", str(fence.project.parent), shell=shell).stdout.split() == [fence.project.name]
+        assert fence.enter("touch", "works", shell=shell).returncode == 0
+    finally:
+        fence.remove()
+        if made:
+            base.rmdir()

@@ -92,6 +92,7 @@ def as_html(report: Report) -> str:
         manifest=report.manifest,
         via=report.via,
         outcome=_outcome(report),
+        notes=report.notes,
         shells=tuple(_column(shell) for shell in shells),
         span=len(shells) + 1,
         troubles=_troubles(report, sections),
