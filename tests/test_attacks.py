@@ -689,10 +689,10 @@ def test_neighbours_below_a_directory_of_the_system_are_hidden(shell: str) -> No
     base.mkdir(exist_ok=True)
     fence = Fence.create("metadata: {name: x}\n", uid=0, under=str(base))
     try:
-        for place in (fence.base / "work/other/secret", fence.base / "another/secret"):
-            place.parent.mkdir(parents=True)
-            place.write_text("canary")
-            assert fence.enter("cat", str(place), shell=shell).returncode != 0
+        secret = fence.base / "work/other/secret"
+        secret.parent.mkdir()
+        secret.write_text("canary")
+        assert fence.enter("cat", str(secret), shell=shell).returncode != 0
         assert fence.enter("ls", "-A", str(fence.project.parent), shell=shell).stdout.split() == [fence.project.name]
         assert fence.enter("touch", "works", shell=shell).returncode == 0
     finally:
