@@ -1024,3 +1024,27 @@ def test_whatever_the_manifest_the_fence_itself_is_held() -> None:
             found = {one.id: one.expectation for one in every}
             assert {found[name].want for name in ("W15", "W15b", "L04", "L07", "P02", "P04", "R09", "R13", "R19", "L09", "I03")} == {Want.STOPPED}, text
             assert project(".wavegen") in set(paths_of(told(found["W15"])["paths"]))
+
+
+# --- nothing of a policy is left untried
+
+
+@pytest.mark.parametrize("name", ["default", "restricted"])
+def test_every_rule_of_a_policy_is_tried(name: str) -> None:
+    """Also those about paths that this machine does not have, which no mutation of a wrapper can show."""
+    policy = shell(name, "deny_read_paths: [.env, /etc/x], paths: [{path: ~/r, access: read}, {path: ~/w, access: write}], env_passthrough: [A]")
+    found = by_id(policy)
+    tried = {path for expected in found.values() for _, value in expected.arguments for path in paths_of(value)}
+    # The neighbours and other homes are places of the ground.
+    by_fact = {Anchor.HOMES: "R07", Anchor.AROUND: "R06"}
+    for rule in policy.paths:
+        if rule.path.anchor in by_fact:
+            assert by_fact[rule.path.anchor] in found
+        elif rule.access is Access.SCRATCH and rule.source is not None:
+            assert rule.path.tail == "var/run"  # a link: what it leads to is tried
+        else:
+            assert rule.path in tried, rule
+    names = {word for expected in found.values() for _, value in expected.arguments for fact in facts_of(value) for word in fact.split()}
+    fixed = {pair[0] for pair in told(found["E05"])["pairs"]}
+    for variable in policy.environment:
+        assert variable.name in (names if variable.value is None else fixed), variable
