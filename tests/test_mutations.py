@@ -432,8 +432,9 @@ def test_a_mount_that_no_rule_asks_for_is_noticed(course: Course, mount: str) ->
 )
 def test_something_else_in_the_place_of_what_a_rule_shows_is_noticed(course: Course, mount: str) -> None:
     source = mount.split()[1].strip('"')
-    if source.startswith("/") and not os.path.exists(source):
-        pytest.skip(f"{source} is not there")
+    for path in (source, mount.split()[2].strip('"')):
+        if path.startswith("/") and not os.path.exists(path):
+            pytest.skip(f"{path} is not there")
     late = '"${wg_late[@]}" "${wg_variables[@]}"'
     error, broken = course.broken("default", mutated(course, "default", late, f'"${{wg_late[@]}}" {mount} "${{wg_variables[@]}}"'))
     assert error == "", error

@@ -399,6 +399,27 @@ def test_any_place_will_do(tmp_path: Path, name: str) -> None:
     assert list(under.iterdir()) == []
 
 
+@pytest.mark.parametrize(("mode", "status"), [(0o755, PASSED), (0o1777, PASSED), (0o777, UNCHECKED), (0o757, UNCHECKED)])
+def test_a_place_where_others_could_exchange_it_is_refused(tmp_path: Path, mode: int, status: int) -> None:
+    under = tmp_path / "under"
+    under.mkdir()
+    under.chmod(mode)
+    root = render_project(tmp_path, MINIMAL)
+    assert wavegen("verify", "-s", "restricted", "--under", str(under), cwd=root).status == status
+
+
+def test_a_place_that_an_agent_may_write_is_refused(tmp_path: Path, private_home: Path) -> None:
+    """What is run there is run on the host, too."""
+    root = render_project(tmp_path, "metadata: {name: x}\nruntime: {sandbox: {paths: [{path: ~/src, access: write}]}}\n")
+    inner = root / "inner"
+    inner.mkdir()
+    (private_home / "src/deep").mkdir(parents=True)
+    for place in (root, inner, private_home / "src", private_home / "src/deep"):
+        done = wavegen("verify", "-s", "restricted", "--under", str(place), cwd=root)
+        assert done.status == UNCHECKED, place
+        assert "--under DIR" in done.stderr
+
+
 def test_a_user_without_privileges_is_meant(base: Path) -> None:
     """The tests as a user are not tests as root under another name."""
     assert USER != 0

@@ -7,6 +7,7 @@ removed at the end by a process of its own (`outside`), also where this one is k
 from __future__ import annotations
 
 import contextlib
+import grp
 import hashlib
 import json
 import os
@@ -414,11 +415,20 @@ def _ours(place: str) -> bool:
     """Whether nobody else can rename what is in it: neither there nor in a directory above."""
     while True:
         found = os.stat(place)
-        if found.st_uid not in (0, os.geteuid(), _OVERFLOW) or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
+        others = stat.S_IWOTH if _private_group(found) else stat.S_IWOTH | stat.S_IWGRP
+        if found.st_uid not in (0, os.geteuid(), _OVERFLOW) or (found.st_mode & others and not found.st_mode & stat.S_ISVTX):
             return False
         if place == "/":
             return True
         place = os.path.dirname(place)
+
+
+def _private_group(found: os.stat_result) -> bool:
+    """Whether the group is its owner's alone, as distributions make one for each user: by the number, and nobody else in it."""
+    try:
+        return found.st_gid == found.st_uid and not grp.getgrgid(found.st_gid).gr_mem
+    except KeyError:
+        return False
 
 
 def _in_reach(place: str, project: Project) -> bool:
