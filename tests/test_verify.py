@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -258,6 +259,28 @@ def test_a_fence_that_is_asked_for_holds_whatever_else_is(tmp_path: Path, name: 
     root = render_project(tmp_path, f"metadata: {{name: x}}\nruntime:\n  sandbox:\n    {MANIFESTS[name]}\n")
     done = wavegen("verify", "-s", "default", cwd=root)
     assert done.status == PASSED, done.output[-3000:]
+
+
+def test_progress_is_shown_on_a_terminal_and_wiped_out(tmp_path: Path) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    master, slave = os.openpty()
+    command = [sys.executable, "-P", "-m", "wavegen", "verify", "-s", "restricted", "--json"]
+    with subprocess.Popen(
+        command, cwd=root, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave
+    ) as process:
+        os.close(slave)
+        said = b""
+        with contextlib.suppress(OSError):  # nobody has the terminal open any more
+            while chunk := os.read(master, 65536):
+                said += chunk
+        assert process.stdout
+        json.loads(process.stdout.read())
+    os.close(master)
+    assert process.returncode == PASSED
+    shown = said.decode().split("\r\x1b[K")
+    assert "yolo: 1 of " in said.decode()
+    assert any(line.startswith("restricted: 20 of ") for line in shown)
+    assert shown[-1] == ""
 
 
 # --- how it ends
