@@ -264,17 +264,14 @@ def test_a_fence_that_is_asked_for_holds_whatever_else_is(tmp_path: Path, name: 
 def test_progress_is_shown_on_a_terminal_and_wiped_out(tmp_path: Path) -> None:
     root = render_project(tmp_path, MINIMAL)
     master, slave = os.openpty()
-    command = [sys.executable, "-P", "-m", "wavegen", "verify", "-s", "restricted", "--json"]
-    with subprocess.Popen(
-        command, cwd=root, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave
-    ) as process:
+    command = [sys.executable, "-P", "-m", "wavegen", "verify", "-s", "restricted"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=slave) as process:
         os.close(slave)
         said = b""
         with contextlib.suppress(OSError):  # nobody has the terminal open any more
             while chunk := os.read(master, 65536):
                 said += chunk
-        assert process.stdout
-        json.loads(process.stdout.read())
     os.close(master)
     assert process.returncode == PASSED
     shown = said.decode().split("\r\x1b[K")
