@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavegen.errors import MachineError, one_line
-from wavegen.ground import NAMESPACES, Ground, host_namespaces, piped
-from wavegen.probes import Answer, State
+from wavegen.ground import Ground, host_namespaces, piped
+from wavegen.probes import NAMESPACES, Answer, State
 from wavegen.tools import SYSTEM, directories, find
 
 _SILENCE = 20.0

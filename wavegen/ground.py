@@ -28,7 +28,7 @@ from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.errors import MachineError, one_line
 from wavegen.planting import SYSTEM_PATH, Places, plant, plant_canary
 from wavegen.policy import Access, Anchor, HostPath, Policy
-from wavegen.probes import Fact, Inodes, Value
+from wavegen.probes import NAMESPACES, Fact, Inodes, Value
 from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
 from wavegen.probes.expect import governing
 from wavegen.project import Project
@@ -39,7 +39,6 @@ _SILENCE = 20.0
 _LONGEST = 190
 _OVERFLOW = 65534
 """Whom a user namespace shows in place of those that it does not know."""
-NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 _KNOWN_VALUES = {
     "TERM": "xterm-256color",
     "TZ": "UTC",

@@ -85,10 +85,10 @@ def refused(target: str, failed: OSError) -> Answer:
     return (target, "unknown" if number in _NO_REFUSAL else "stopped", code(number))
 
 
-def tried(target: str, action: Callable[[], object]) -> Answer:
+def tried(target: str, action: Callable[..., object], *arguments: object) -> Answer:
     """Reached where the action succeeds, stopped where the kernel refuses it."""
     try:
-        action()
+        action(*arguments)
     except OSError as failed:
         return refused(target, failed)
     return (target, "reached", "")
@@ -184,7 +184,7 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def in_child(action: Callable[[], object]) -> Callable[[], None]:
+def in_child(action: Callable[..., object], *arguments: object) -> Callable[[], None]:
     """The same action in a child, for what would change this process; its errno comes back as OSError."""
 
     def run() -> None:
@@ -193,7 +193,7 @@ def in_child(action: Callable[[], object]) -> Callable[[], None]:
         if pid == 0:
             die_with(own)
             try:
-                action()
+                action(*arguments)
             except OSError as failed:
                 os._exit(failed.errno or 255)
             except NotImplementedError:

@@ -86,7 +86,7 @@ def _make_nameless(directory: str) -> None:
 def creates(paths: Iterable[str]) -> Iterator[Answer]:
     """Make a file without a name in the directory."""
     for path in paths:
-        yield tried(path, lambda path=path: _make_nameless(path))
+        yield tried(path, _make_nameless, path)
 
 
 def creates_named(paths: Iterable[str]) -> Iterator[Answer]:
@@ -102,6 +102,10 @@ def creates_named(paths: Iterable[str]) -> Iterator[Answer]:
             yield refused(path, failed)
 
 
+def _open_for_writing(path: str) -> None:
+    os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+
+
 def writes(paths: Iterable[str]) -> Iterator[Answer]:
     """Open for writing, and write nothing. A device is not opened: its driver may act on that."""
     for path in paths:
@@ -111,9 +115,9 @@ def writes(paths: Iterable[str]) -> Iterator[Answer]:
             yield refused(path, failed)
             continue
         if stat.S_ISDIR(found.st_mode):
-            yield tried(path, lambda path=path: _make_nameless(path))
+            yield tried(path, _make_nameless, path)
         elif stat.S_ISREG(found.st_mode) or found.st_rdev == _NULL:
-            yield tried(path, lambda path=path: os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC)))
+            yield tried(path, _open_for_writing, path)
         else:
             yield told(path, "EACCES", reached=os.access(path, os.W_OK))
 
@@ -194,7 +198,7 @@ def exchanges(paths: Iterable[str], other: str) -> Iterator[Answer]:
             os.unlink(mine)
 
     for path in paths:
-        yield tried(path, lambda path=path: there_and_back(path))
+        yield tried(path, there_and_back, path)
 
 
 def symlinks(paths: Iterable[str], directory: str) -> Iterator[Answer]:
@@ -493,7 +497,7 @@ def mounts(directory: str) -> Iterator[Answer]:
         "mount_setattr": lambda: syscall("mount_setattr", _AT_FDCWD, b"/", 0, bytes(32), 32),
     }
     for name, action in tries.items():
-        yield tried(name, in_child(lambda action=action: _in_own_mounts(action)))
+        yield tried(name, in_child(_in_own_mounts, action))
 
 
 def _in_own_mounts(action: Callable[[], object]) -> None:

@@ -189,7 +189,7 @@ def setuid_programs(helper: str) -> Iterator[Answer]:
 def new_namespaces() -> Iterator[Answer]:
     """Make namespaces of one's own: each opens more of the kernel."""
     for name, flag in _NAMESPACE_FLAGS.items():
-        yield tried(f"unshare {name}", in_child(lambda flag=flag: syscall("unshare", flag)))
+        yield tried(f"unshare {name}", in_child(syscall, "unshare", flag))
 
 
 def new_user_namespace() -> Iterator[Answer]:
@@ -390,7 +390,7 @@ def types_into_terminal() -> Iterator[Answer]:
         for request in (_TIOCSTI, _TIOCSTI | 1 << 32):
             letter = ctypes.create_string_buffer(b"x")
             high = " with high bits" if request > _TIOCSTI else ""
-            yield tried(f"{name}{high}", lambda number=number, request=request, letter=letter: syscall("ioctl", number, request, ctypes.byref(letter)))
+            yield tried(f"{name}{high}", syscall, "ioctl", number, request, ctypes.byref(letter))
     if not found:
         yield stopped("a terminal", "there is none")
 
@@ -515,7 +515,7 @@ def locks(paths: Iterable[str]) -> Iterator[Answer]:
             os.unlink(path)
 
     for path in paths:
-        yield tried(path, lambda path=path: lock(path))
+        yield tried(path, lock, path)
 
 
 def git_commands(git: str, directory: str) -> Iterator[Answer]:

@@ -12,6 +12,9 @@ from enum import Enum
 
 from wavegen.policy import HostPath, Origin, Policy
 
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+"""The kinds of namespaces(7), as /proc/PID/ns names them."""
+
 
 class Group(Enum):
     """What a probe is about."""

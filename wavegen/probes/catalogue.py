@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.policy import Access, Anchor, Policy
-from wavegen.probes import Case, Fact, Group, Probe, Severity, Want, Where
+from wavegen.probes import NAMESPACES, Case, Fact, Group, Probe, Severity, Want, Where
 from wavegen.probes.expect import (
     Expect,
     absent_variables,
@@ -297,7 +297,7 @@ _LINKS = (
     _probe("L01", C, "Does a symlink in the project lead out?", Group.LINKS,
            "symlinks", stopped("mounts", _AROUND, paths=(Fact("neighbour"), Fact("other home")), directory=project())),
     _probe("L02", H, "Can a read-only file be written by a second name?", Group.LINKS,
-           "hardlinks", pinned(more={"directory": project()}), required=False),
+           "hardlinks", pinned(directory=project()), required=False),
     _probe("L03", H, "Does .. lead out?", Group.LINKS,
            "upwards", stopped("mounts", _AROUND, paths=(Fact("neighbour"),))),
     _probe("L04", C, "Can the directory above its own fence be exchanged?", Group.LINKS,
@@ -307,7 +307,7 @@ _LINKS = (
     _probe("L06", H, "Does a link that comes and goes while a shell starts lead out?", Group.LINKS,
            "planted_links", races, where=Where.LAUNCHER),
     _probe("L07", H, "Can a pinned file be exchanged for another?", Group.LINKS,
-           "exchanges", pinned(more={"other": project()})),
+           "exchanges", pinned(other=project())),
     _probe("L08", M, "Can it leave a pipe or socket where the host reads a file?", Group.LINKS,
            "fifos", project_directory()),
     _probe("L09", C, "Does a shell start where the project is the home, or holds it?", Group.LINKS,
@@ -326,7 +326,7 @@ _PROCESS = (
     _probe("P05", C, "Do programs run as their owner (setuid)?", Group.PROCESS,
            "setuid_programs", stopped("no_new_privs", "bwrap always sets it", helper=Fact("setuid helper")), required=False),
     _probe("P06", H, "Is a namespace the host's?", Group.PROCESS,
-           "same_namespaces", namespaces("host", ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts"))),
+           "same_namespaces", namespaces(*NAMESPACES)),
     _probe("P07", H, "Can it make a user namespace?", Group.PROCESS,
            "new_user_namespace", nested(), required=False),
     _probe("P08", H, "Can it make other namespaces?", Group.PROCESS,

@@ -240,11 +240,12 @@ def read_only_by_default(policy: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", tuple(rule.path for rule in rules)),))
 
 
-def unwritable(*paths: HostPath, key: str = "paths", more: Arguments | None = None) -> Expect:
+def unwritable(*paths: HostPath) -> Expect:
     """Cannot be written: read-only, hidden or not there. Where the project or the manifest makes it writable, it is open."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        kept: dict[Origin, list[HostPath]] = {}
+        kept: list[HostPath] = []
+        first: PathRule | None = None
         for path in paths:
             rule = governing(policy, path)
             if rule is None or rule.access is Access.SCRATCH:
@@ -256,15 +257,14 @@ def unwritable(*paths: HostPath, key: str = "paths", more: Arguments | None = No
                     layer="",
                     origin=rule.origin,
                     subject=str(path) if len(paths) > 1 else "",
-                    arguments=_arguments({key: (path,), **(more or {})}),
+                    arguments=(("paths", (path,)),),
                     note=note,
                 )
             else:
-                kept.setdefault(rule.origin, []).append(path)
-        if kept:
-            origin = next(iter(kept))
-            every = tuple(path for group in kept.values() for path in group)
-            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=_arguments({key: every, **(more or {})}))
+                kept.append(path)
+                first = first or rule
+        if first:
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=first.origin, arguments=(("paths", tuple(kept)),))
 
     return expect
 
@@ -286,7 +286,7 @@ def project_directory() -> Expect:
     return expect
 
 
-def project_files(*paths: str, key: str = "paths", more: Arguments | None = None) -> Expect:
+def project_files(*paths: str) -> Expect:
     """Files of the project that the host later runs: held where a rule is about them, else open as the project is."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
@@ -295,9 +295,7 @@ def project_files(*paths: str, key: str = "paths", more: Arguments | None = None
         if held:
             rule = governing(policy, project(held[0]))
             origin = rule.origin if rule else policy.origin
-            yield Expectation(
-                want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=_arguments({key: tuple(project(path) for path in held), **(more or {})})
-            )
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=(("paths", tuple(project(path) for path in held)),))
         if loose:
             rule = governing(policy, project())
             origin = rule.origin if rule else policy.origin
@@ -307,26 +305,26 @@ def project_files(*paths: str, key: str = "paths", more: Arguments | None = None
                 layer="",
                 origin=origin,
                 subject=subject,
-                arguments=_arguments({key: loose, **(more or {})}),
+                arguments=(("paths", loose),),
                 note="the project is writable, and with it what the host may run later",
             )
 
     return expect
 
 
-def pinned(key: str = "paths", more: Arguments | None = None) -> Expect:
+def pinned(**more: Value) -> Expect:
     """The fence's own files in the project."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
         rules = [rule for rule in policy.paths if rule.pinned]
         if rules:
             paths = tuple(rule.path for rule in rules)
-            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=_arguments({key: paths, **(more or {})}))
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=_arguments({"paths": paths, **more}))
 
     return expect
 
 
-def private_home(*paths: str, key: str = "paths") -> Expect:
+def private_home(*paths: str) -> Expect:
     """What is written in the home stays in the private one."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
@@ -340,9 +338,9 @@ def private_home(*paths: str, key: str = "paths") -> Expect:
             (outer if rule.access is Access.WRITE and rule.source is None else inner).append((place, rule))
         if inner:
             # A file that is granted for reading cannot be written at all.
-            yield Expectation(want=Want.STOPPED, layer=HOME, origin=inner[0][1].origin, arguments=((key, tuple(place for place, _ in inner)),))
+            yield Expectation(want=Want.STOPPED, layer=HOME, origin=inner[0][1].origin, arguments=(("paths", tuple(place for place, _ in inner)),))
         for place, rule in outer:
-            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(place), arguments=((key, (place,)),), note="the manifest grants it")
+            yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(place), arguments=(("paths", (place,)),), note="the manifest grants it")
 
     return expect
 
@@ -464,17 +462,17 @@ def _network(policy: Policy, arguments: tuple[tuple[str, Value], ...]) -> Expect
     return Expectation(want=Want.STOPPED, layer="network namespace", origin=policy.network.origin, arguments=arguments)
 
 
-def namespaces(key: str, kinds: Iterable[str]) -> Expect:
+def namespaces(*kinds: str) -> Expect:
     """Each namespace is the shell's own; the network's is the host's where the manifest says so."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
         for kind in kinds:
             if kind == "net":
-                told = ((key, Fact("namespace net")),)
+                told = (("host", Fact("namespace net")),)
                 base = _network(policy, told)
             else:
                 origin = Origin("a namespace of its own")
-                base = Expectation(want=Want.STOPPED, layer=f"{kind} namespace", origin=origin, arguments=((key, Fact(f"namespace {kind}")),))
+                base = Expectation(want=Want.STOPPED, layer=f"{kind} namespace", origin=origin, arguments=(("host", Fact(f"namespace {kind}")),))
             yield replace(base, subject=kind)
 
     return expect
@@ -504,7 +502,7 @@ def fixed_variables(policy: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.STOPPED, layer="clean environment", origin=rules[0].origin, arguments=(("pairs", pairs),))
 
 
-def absent_variables(names: Iterable[str], key: str = "names") -> Expect:
+def absent_variables(names: Iterable[str]) -> Expect:
     """Variables that are not on the list do not arrive; those that the manifest lists are open."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
@@ -512,10 +510,12 @@ def absent_variables(names: Iterable[str], key: str = "names") -> Expect:
         kept = tuple(name for name in names if name not in listed)
         if kept:
             origin = Origin("every variable that is not listed stays outside")
-            yield Expectation(want=Want.STOPPED, layer="clean environment", origin=origin, arguments=((key, kept),))
+            yield Expectation(want=Want.STOPPED, layer="clean environment", origin=origin, arguments=(("names", kept),))
         for name in names:
             if name in listed and listed[name].value is None:
-                yield Expectation(want=Want.OPEN, layer="", origin=listed[name].origin, subject=name, arguments=((key, (name,)),), note="the manifest lists it")
+                yield Expectation(
+                    want=Want.OPEN, layer="", origin=listed[name].origin, subject=name, arguments=(("names", (name,)),), note="the manifest lists it"
+                )
 
     return expect
 

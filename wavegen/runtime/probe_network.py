@@ -114,6 +114,10 @@ def _connected(path: str) -> socket.socket:
     return client
 
 
+def _connect(path: str) -> None:
+    _connected(path).close()
+
+
 def sockets(paths: Iterable[str]) -> Iterator[Answer]:
     """Connect to a socket by its path, and say nothing. Outside only whether one could: some start a service by that."""
     for path in paths:
@@ -124,7 +128,7 @@ def sockets(paths: Iterable[str]) -> Iterator[Answer]:
             except OSError as failed:
                 yield refused(path, failed)
         else:
-            yield tried(path, lambda path=path: _connected(path).close())
+            yield tried(path, _connect, path)
 
 
 def planted_sockets(paths: Iterable[str]) -> Iterator[Answer]:
