@@ -40,6 +40,8 @@ let
         pkgs.bashInteractive
         pkgs.coreutils
       ];
+      # What starts the fence: the launcher of a shell that filters its network is Python.
+      fence = shell: lib.optional shell.fenced pkgs.bubblewrap ++ lib.optional (builtins.elem shell.network.mode [ "open" "filtered" ]) pkgs.python3;
 
       wrapper =
         name: shell:
@@ -50,7 +52,7 @@ let
           text = ''
             #!${pkgs.bash}/bin/bash -p
             readonly wg_plan=${./plan.json}
-            readonly wg_tools=${lib.escapeShellArg (lib.makeBinPath (tools ++ lib.optional shell.fenced pkgs.bubblewrap))}
+            readonly wg_tools=${lib.escapeShellArg (lib.makeBinPath (tools ++ fence shell))}
             PATH=${lib.escapeShellArg (lib.makeBinPath (here shell ++ tools))}''${PATH:+:$PATH}
             export PATH
             ${builtins.readFile (./. + "/${shell.wrapper}")}

@@ -43,6 +43,8 @@ class Outer:
     words: tuple[Text, ...] | None = key("words")
     inner: Inner | None = key("one")
     inners: tuple[Inner, ...] = key("several", ())
+    mixed: tuple[Text | Inner, ...] = key("names, or names with more", ())
+    either: Text | Inner | None = key("a name, or a name with more")
     table: Mapping[str, Inner] = key("by name", {})
     tags: Mapping[str, Text] = key("texts by name", {})
     rest: object = key("anything")
@@ -166,6 +168,26 @@ def test_lists_tables_and_mappings_nest() -> None:
     assert dict(value.tags) == {"a": "1", "b": ""}
 
 
+def test_a_value_may_be_text_or_a_mapping() -> None:
+    value = good("mixed: [a, {name: b, size: 1}, 5, ~]\neither: {name: c}\n")
+    assert [(type(v), v.at.here if isinstance(v, Inner) else v.at) for v in value.mixed] == [
+        (Text, Location("f", 1, 9)),
+        (Inner, Location("f", 1, 12)),
+        (Text, Location("f", 1, 32)),
+        (Text, Location("f", 1, 35)),
+    ]
+    assert isinstance(value.mixed[1], Inner)
+    assert (value.mixed[1].name, value.mixed[1].size) == ("b", 1)
+    assert isinstance(value.either, Inner)
+    assert good("either: c").either == "c"
+    assert good("either: ~").either is None
+
+
+def test_a_misspelt_key_of_a_mapping_in_place_of_text_is_answered_with_the_right_one() -> None:
+    _, problems = decode("mixed: [{name: x, sise: 1}]")
+    assert [(str(p.at), p.hint) for p in problems] == [("f:1:19", "did you mean 'size'?")]
+
+
 def test_a_list_that_is_not_written_differs_from_an_empty_one() -> None:
     assert good("flag: no").words is None
     assert good("words: []").words == ()
@@ -188,6 +210,12 @@ def test_a_list_that_is_not_written_differs_from_an_empty_one() -> None:
         pytest.param("inners: [{}]", "1:10 inners[0]: name is missing", id="missing-in-list"),
         pytest.param("inner: {name: x, sise: 1}", "1:18 unknown key 'inner.sise'", id="unknown"),
         pytest.param("table: {k: }", "1:12 table.k: name is missing", id="empty-in-table"),
+        pytest.param("either: [x]", "1:9 either: expected text or a mapping, got a list", id="list-for-either"),
+        pytest.param("mixed: {name: x}", "1:8 mixed: expected a list, got a mapping", id="mapping-for-mixed-list"),
+        pytest.param("mixed: [a, [b]]", "1:12 mixed[1]: expected text or a mapping, got a list", id="list-in-mixed-list"),
+        pytest.param("mixed: [a, {size: 1}]", "1:12 mixed[1]: name is missing", id="missing-in-mixed-list"),
+        pytest.param("mixed: [{name: x, size: y}]", "1:25 mixed[0].size: expected a number, got 'y'", id="wrong-in-mixed-list"),
+        pytest.param("mixed: [{name: x, sise: 1}]", "1:19 unknown key 'mixed[0].sise'", id="unknown-in-mixed-list"),
     ],
 )
 def test_the_wrong_shape_is_an_error_at_its_place(text: str, mistake: str) -> None:

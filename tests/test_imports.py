@@ -39,7 +39,7 @@ def loaded(root: Path, *args: str) -> list[str]:
     return names[names.index("site") + 1 :]
 
 
-@pytest.mark.parametrize("args", [("--help",), ("--version",), ("render", "--help"), ("run", "--help")], ids=" ".join)
+@pytest.mark.parametrize("args", [("--help",), ("--version",), ("render", "--help"), ("run", "--help"), ("log", "--help")], ids=" ".join)
 def test_help_loads_nothing_that_only_a_manifest_needs(tmp_path: Path, args: tuple[str, ...]) -> None:
     assert HEAVY & set(loaded(tmp_path, *args)) == set()
 

@@ -19,13 +19,13 @@ ROWS = (
     ("decode",),
     ("manifest", "schema"),
     ("policy",),
-    ("domains", "paths", "personas", "defaults", "path_rules", "planner"),
+    ("suffixes", "domains", "paths", "personas", "defaults", "path_rules", "planner"),
     ("resources",),
     ("backends", "backends._filter", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify"),
+    ("outside", "planting", "ground", "entry", "trials", "verify", "log"),
     ("cli",),
     ("__main__",),
 )
@@ -70,6 +70,7 @@ TOUCH_THE_MACHINE = {
     "entry",
     "trials",
     "verify",
+    "log",
 }
 THIRD_PARTY = {"cli": {"click"}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
 

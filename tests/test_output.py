@@ -26,7 +26,13 @@ TREE = [
     ".wavegen/bin/yolo",
     ".wavegen/lock.json",
     ".wavegen/plan.json",
-    *(f".wavegen/runtime/{name}" for name in ("probe.py", "probe_common.py", "probe_files.py", "probe_kernel.py", "probe_network.py", "probe_process.py")),
+    *(
+        f".wavegen/runtime/{name}.py"
+        for name in (
+            *("egress", "egress_log", "egress_loop", "egress_names", "egress_rules", "egress_say", "egress_wire", "launch", "launcher"),
+            *("probe", "probe_common", "probe_files", "probe_kernel", "probe_network", "probe_process"),
+        )
+    ),
     ".wavegen/shells.nix",
     ".wavegen/wave.schema.json",
     "flake.lock",

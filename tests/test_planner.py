@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from wavegen import defaults
+from wavegen.backends.tree import plan_json
 from wavegen.errors import ManifestError, Severity
 from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
 from wavegen.nodes import Source
@@ -161,12 +163,85 @@ def test_loopback_ports_are_numbers_each_once() -> None:
     assert mistakes("shells: {a: {loopback: [65536]}}") == ["65536 is not a port"]
 
 
+def test_ports_of_the_loopback_are_let_in_also_where_no_name_is() -> None:
+    for text in ("network: filtered, domains: [], loopback: [5432]", "loopback: [5432]"):
+        network = shell("a", f"shells: {{a: {{{text}}}}}").network
+        assert (network.mode, network.domains, network.loopback) == (NetworkMode.FILTERED, (), (5432,))
+
+
+def test_an_entry_may_be_a_mapping_that_says_more() -> None:
+    text = "default_allowed_domains: [z.org, {host: 'DB.corp.example:5432', allow_private: true}, {host: a.org}]"
+    found = shell("restricted", text).network.domains
+    assert [(str(d), d.flags(), str(d.origin)) for d in found] == [
+        ("a.org", {}, "wave.yaml:2"),
+        ("db.corp.example:5432", {"allow_private": True}, "wave.yaml:2"),
+        ("z.org", {}, "wave.yaml:2"),
+    ]
+    assert mistakes("default_allowed_domains: [{host: 'https://x.org'}]") == ["'https://x.org' is an address of a page, not a host"]
+
+
+def test_an_entry_that_stands_twice_with_different_flags_is_an_error() -> None:
+    text = "runtime:\n  sandbox:\n    default_allowed_domains:\n      - x.org\n      - x.org.\n      - {host: X.org, tls: false}\n"
+    with pytest.raises(ManifestError) as caught:
+        planned(text)
+    assert [(str(p.at), p.what) for p in caught.value.problems] == [("wave.yaml:7:16", "'x.org' stands here and at wave.yaml:5 with different flags")]
+    both = "{host: x.org, tls: false}, {host: x.org, tls: false}"
+    assert domains(shell("restricted", f"default_allowed_domains: [{both}]")) == ["x.org"]
+    assert domains(shell("restricted", "default_allowed_domains: [{host: x.org, tls: false}, 'x.org:22']")) == ["x.org", "x.org:22"]
+
+
+def test_denied_names_of_every_shell_and_of_one_add_up() -> None:
+    text = "default_allowed_domains: [x.org], denied_domains: [b.org, '*.a.org:22'], shells: {a: {denied_domains: [c.org, B.org]}, o: {network: open}, n: {network: none}}"
+    denied = {s.name: [str(d) for d in s.network.denied] for s in sandbox(text).shells}
+    general = ["*.a.org:22", "b.org:*"]
+    assert denied == {"default": [], "restricted": general, "yolo": [], "a": [*general, "c.org:*"], "o": general, "n": []}
+
+
+@pytest.mark.parametrize("mode", ["host", "none"])
+def test_denied_names_that_would_have_no_effect_are_an_error(mode: str) -> None:
+    assert mistakes(f"shells: {{a: {{network: {mode}, denied_domains: [x.org]}}}}") == [f"denied_domains have no effect with network: {mode}"]
+
+
+def test_a_denied_name_is_read_also_where_nothing_uses_it() -> None:
+    assert mistakes("denied_domains: ['x.org/a']") == ["'x.org/a' is an address of a page, not a host"]
+    assert mistakes("denied_domains: [{host: x.org}]") == ["runtime.sandbox.denied_domains[0]: expected text, got a mapping"]
+
+
+def test_the_hosts_proxy_is_used_where_there_is_something_to_filter() -> None:
+    text = "default_allowed_domains: [x.org], upstream_proxy: true, shells: {o: {network: open}, n: {network: none}}"
+    assert {s.name: str(s.network.upstream) for s in sandbox(text).shells} == {
+        "default": "None",
+        "restricted": "wave.yaml:2",
+        "yolo": "None",
+        "o": "wave.yaml:2",
+        "n": "None",
+    }
+    assert shell("restricted", "default_allowed_domains: [x.org], upstream_proxy: false").network.upstream is None
+
+
+def test_the_plan_shows_of_a_network_only_what_is_written() -> None:
+    def shown(text: str) -> Any:
+        found: Any = plan_json(sandbox(text))
+        return found["shells"]["restricted"]["network"]
+
+    origin = "wave.yaml:2"
+    plain = shown("default_allowed_domains: [x.org]")
+    assert plain["domains"] == [{"domain": "x.org", "origin": origin}]
+    assert list(plain) == ["mode", "origin", "domains", "loopback"]
+    more = shown("default_allowed_domains: [{host: x.org, tls: false, allow_no_sni: true, allow_private: true}], denied_domains: [y.org], upstream_proxy: true")
+    assert more["domains"] == [{"domain": "x.org", "allow_private": True, "allow_no_sni": True, "tls": False, "origin": origin}]
+    assert more["denied"] == [{"domain": "y.org:*", "origin": origin}]
+    assert more["upstream"] == origin
+
+
 @pytest.mark.parametrize(
     ("text", "note"),
     [
         pytest.param("default_allowed_domains: ['*.com']", "'*.com' allows a whole top-level domain", id="top-level"),
         pytest.param("default_allowed_domains: [localhost]", "'localhost' is the inside of the fence itself", id="localhost"),
         pytest.param("default_allowed_domains: ['127.0.0.1:5432']", "'127.0.0.1:5432' is the inside of the fence itself", id="loopback-address"),
+        pytest.param("default_allowed_domains: [{host: 169.254.169.254}]", "'169.254.169.254' gives the machine's cloud credentials away", id="metadata"),
+        pytest.param("default_allowed_domains: ['*.github.io']", "'*.github.io' allows pages and sites that anybody can publish", id="hosting"),
         pytest.param("shells: {a: {network: none, loopback: [1]}}", "loopback has no effect with network: none", id="idle-loopback"),
         pytest.param("env_passthrough: [LD_PRELOAD]", "LD_PRELOAD loads code into every program", id="preload"),
         pytest.param("env_passthrough: [SSH_AUTH_SOCK]", "SSH_AUTH_SOCK leads to an agent that signs for you", id="agent"),
@@ -415,6 +490,52 @@ def test_a_persona_never_reaches_more_than_its_shells_mode(shell_keys: str, list
     own = f", allowed_domains: {listed}" if listed else ""
     found = persona(f"sandbox: {{shell: s{own}}}", f"runtime: {{sandbox: {{shells: {{s: {{{shell_keys}}}}}}}}}\n")
     assert (found.network.mode, [str(d) for d in found.network.domains]) == (mode, names)
+
+
+def test_a_persona_keeps_the_other_bounds_of_its_shells_network() -> None:
+    for mode in ("filtered", "open", "host"):
+        own = "" if mode == "host" else ", loopback: [5432], denied_domains: [z.org]"
+        more = f"runtime: {{sandbox: {{denied_domains: [y.org], upstream_proxy: true, shells: {{s: {{network: {mode}{own}}}}}}}}}\n"
+        network = persona("sandbox: {shell: s, allowed_domains: [x.org]}", more).network
+        assert (network.mode, [str(d) for d in network.denied], str(network.upstream), network.loopback) == (
+            NetworkMode.FILTERED,
+            ["y.org:*"] if mode == "host" else ["y.org:*", "z.org:*"],
+            "wave.yaml:3",
+            () if mode == "host" else (5432,),
+        )
+        nothing = persona("sandbox: {shell: s, allowed_domains: []}", more).network
+        assert (nothing.mode, nothing.denied, nothing.upstream, nothing.loopback) == (NetworkMode.NONE, (), None, ())
+
+
+@pytest.mark.parametrize(
+    ("shell_keys", "listed", "mistake"),
+    [
+        pytest.param(
+            "domains: ['*.x.org']", "{host: a.x.org, tls: false}", "personas.p: a.x.org (tls: false) is not among the domains of its shell s", id="more"
+        ),
+        pytest.param("domains: [{host: x.org, tls: false}]", "{host: x.org, tls: false}", "", id="the-same"),
+        pytest.param("domains: [{host: x.org, allow_private: true}]", "x.org", "", id="less"),
+        pytest.param("domains: [x.org]", "y.org", "personas.p: y.org is not among the domains of its shell s", id="another"),
+        pytest.param(
+            "network: open",
+            "{host: x.org, allow_private: true}",
+            "personas.p: x.org (allow_private: true) is more than its shell s reaches",
+            id="private-of-open",
+        ),
+        pytest.param("network: open", "{host: x.org, tls: false}", "", id="public-of-open"),
+        pytest.param("network: host", "{host: x.org, allow_private: true}", "", id="private-of-the-hosts"),
+    ],
+)
+def test_a_personas_entry_lets_through_no_more_than_its_shells(shell_keys: str, listed: str, mistake: str) -> None:
+    def work() -> PersonaPolicy:
+        return persona(f"sandbox: {{shell: s, allowed_domains: [{listed}]}}", f"runtime: {{sandbox: {{shells: {{s: {{{shell_keys}}}}}}}}}\n")
+
+    if not mistake:
+        assert len(work().network.domains) == 1
+        return
+    with pytest.raises(ManifestError) as caught:
+        work()
+    assert [p.what for p in caught.value.problems if p.severity is Severity.ERROR] == [mistake]
 
 
 def test_a_persona_without_a_shell_is_in_restricted() -> None:

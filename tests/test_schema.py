@@ -38,7 +38,7 @@ personas:
     temperature: 0.5
     permissions: {allowed_tools: [Read], deny: [Write]}
     hooks: {PreToolUse: [{matcher: Bash, command: x}], PostToolUse: [{command: y}]}
-    sandbox: {shell: restricted, allowed_domains: [x.org], deny_read_paths: [~/.ssh]}
+    sandbox: {shell: restricted, allowed_domains: [x.org, {host: z.org}], deny_read_paths: [~/.ssh]}
     skills: [a]
   bare:
 server: {bind: x}
@@ -50,7 +50,9 @@ runtime:
     enabled: true
     backend: bubblewrap
     docker_image: 24.04
-    default_allowed_domains: [x.org, 'y.org:22']
+    default_allowed_domains: [x.org, 'y.org:22', {host: z.org, allow_private: true, allow_no_sni: true, tls: false}]
+    denied_domains: [bad.x.org]
+    upstream_proxy: true
     env_passthrough: [A]
     allow_unsandboxed_commands: false
     deny_read_paths: [~/.aws]
@@ -63,7 +65,8 @@ runtime:
     limits: {pids: 512, memory: 4g, cpus: 1.5, tmp: 2g}
     seccomp: default
     shells:
-      ci: {sandbox: true, network: filtered, domains: [z.org], loopback: [5432], packages: [jq], paths: [{path: a, access: read}], nested: false}
+      ci: {sandbox: true, network: filtered, domains: [z.org, {host: y.org}], denied_domains: [bad.org], loopback: [5432], packages: [jq],
+           paths: [{path: a, access: read}], nested: false}
       empty:
 """
 REPLACEMENTS = ["~", "text", "5", "0.5", "true", "'5'", "''", "[]", "[text]", "[5]", "[~]", "[[a]]", "[{a: b}]", "{}", "{zzz: 1}", "{name: x}", "read"]
@@ -214,6 +217,15 @@ def test_every_key_is_described() -> None:
     assert {"Manifest", "Sandbox", "Shell", "PathEntry", "Limits", "Permissions", "PersonaSandbox", "Hook"} <= set(definitions)
     undescribed = [f"{name}.{key}" for name, one in definitions.items() for key, field in one["properties"].items() if not field.get("description")]
     assert undescribed == []
+
+
+def test_an_entry_of_a_list_of_domains_is_text_or_a_mapping() -> None:
+    definitions = manifest_schema()["$defs"]
+    text, mapping = definitions["Sandbox"]["properties"]["default_allowed_domains"]["items"]["anyOf"]
+    assert "string" in text["type"]
+    assert mapping["$ref"] == "#/$defs/DomainEntry"
+    assert definitions["DomainEntry"]["required"] == ["host"]
+    assert definitions["DomainEntry"]["additionalProperties"] is False
 
 
 def test_the_command_prints_what_render_writes(tmp_path: Path) -> None:

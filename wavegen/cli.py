@@ -316,6 +316,58 @@ def _progress() -> Any:
 
 
 @cli.command()
+@_MANIFEST
+@click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell to show; may be repeated. Default: all that have a fence.")
+@click.option("--denied", is_flag=True, help="Only what was refused, or allowed and out of reach.")
+@click.option("--suggest", is_flag=True, help="Print the lines of YAML that would allow what was refused.")
+@click.option("--json", "as_json", is_flag=True, help="Print the lines as the launcher wrote them.")
+def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest: bool, as_json: bool) -> None:
+    """Show what filtered shells asked the network for, and by which line of the manifest they got it or not.
+
+    Oldest first; one line a decision, the same refusal several times in a row on one. With --suggest, what would
+    have to stand in the manifest: whatever ran inside chose those names, so read each of them.
+    """
+    from wavegen import log as network
+    from wavegen import project
+    from wavegen.errors import UsageError
+    from wavegen.manifest import Sandbox
+    from wavegen.verify import chosen
+
+    if suggest and as_json:
+        raise UsageError("--suggest prints YAML, not JSON", "leave one of them out")
+    loaded = project.load(manifest, accept=True)
+    policies = chosen(loaded.plan, shells)
+    found = network.read(loaded, policies)
+    if found.unreadable:
+        _tell("warning", _counted(found.unreadable, "line of the log is no decision and was left out", "lines of the log are no decisions and were left out"))
+    if not found.found:
+        _tell("note", "there is no log yet: a filtered shell writes it when something inside asks for the network")
+        return
+    if suggest:
+        advice = network.advice(found.decisions, policies, network.manifest_of(loaded).runtime.sandbox or Sandbox())
+        lines = advice.lines
+        if advice.invalid:
+            _tell("warning", _counted(advice.invalid, "name is not valid and was left out", "names are not valid and were left out"))
+        if lines:
+            _tell("warning", "this is what an agent asked for: read it before you paste it")
+    else:
+        shown = tuple(decided for decided in found.decisions if not denied or network.refused(decided))
+        lines = tuple(map(network.json_line, shown) if as_json else network.table(shown))
+    for line in lines:
+        click.echo(line)
+    if not lines:
+        _tell("note", "nothing was refused that an entry would allow" if suggest else "nothing was refused" if denied else "nothing was asked for")
+
+
+def _tell(severity: str, what: str) -> None:
+    click.echo(f"wavegen: {severity}: {what}", err=True)
+
+
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
+
+
+@cli.command()
 def schema() -> None:
     """Print the JSON Schema of wave.yaml, for editors.
 

@@ -67,6 +67,11 @@ def needed(doc: str) -> Any:
     return dataclasses.field(metadata={"doc": doc, "pattern": ""})
 
 
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    """The types of a union but None: one, or the scalar and the dataclass that may stand in its place."""
+    return tuple(a for a in get_args(hint) if a is not type(None))
+
+
 def is_needed(field: dataclasses.Field[Any]) -> bool:
     """Whether a field was declared with `needed`."""
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
@@ -86,8 +91,7 @@ class Decoder:
     def _value(self, hint: Any, node: Node, path: str) -> Any:
         origin = get_origin(hint)
         if origin in (Union, types.UnionType):
-            inner = [a for a in get_args(hint) if a is not type(None)]
-            return self._value(inner[0], node, path)
+            return self._either(alternatives(hint), node, path)
         if hint is object:
             return node
         if origin is tuple:
@@ -99,6 +103,15 @@ class Decoder:
         if not isinstance(node, Scalar):
             return self._wrong(_expected(hint), node, path)
         return self._scalar(hint, node, path)
+
+    def _either(self, hints: tuple[Any, ...], node: Node, path: str) -> Any:
+        """Of several types the one that has the node's shape."""
+        if len(hints) == 1:
+            return self._value(hints[0], node, path)
+        fitting = [hint for hint in hints if not isinstance(node, Sequence) and dataclasses.is_dataclass(hint) is isinstance(node, Map)]
+        if not fitting:
+            return self._wrong(" or ".join("a mapping" if dataclasses.is_dataclass(hint) else _expected(hint) for hint in hints), node, path)
+        return self._value(fitting[0], node, path)
 
     def _scalar(self, hint: Any, node: Scalar, path: str) -> Any:
         if hint is Text:

@@ -86,6 +86,31 @@ MINIMAL_ROOT = (
     *_rules(Access.READ, "how many processors there are", "/sys/devices/system/cpu", "/sys/devices/system/node"),
 )
 
+NETWORK_FILES = (
+    PathRule(
+        path=HostPath(Anchor.ROOT, "etc/resolv.conf"),
+        access=Access.READ,
+        required=True,
+        source=HostPath(Anchor.PROJECT, ".wavegen/network/resolv.conf"),
+        origin=Origin("names are looked up by the launcher, which knows who may be reached"),
+    ),
+    PathRule(
+        path=HostPath(Anchor.ROOT, "etc/hosts"),
+        access=Access.READ,
+        required=True,
+        source=HostPath(Anchor.PROJECT, ".wavegen/network/hosts"),
+        origin=Origin("the host's own would lead to addresses that cannot be reached"),
+    ),
+    PathRule(
+        path=HostPath(Anchor.ROOT, "etc/nsswitch.conf"),
+        access=Access.READ,
+        required=True,
+        source=HostPath(Anchor.PROJECT, ".wavegen/network/nsswitch.conf"),
+        origin=Origin("the host's may ask services that are not there"),
+    ),
+)
+"""What shells see that filter their network."""
+
 _PASSED = (
     ("terminal", "TERM COLORTERM NO_COLOR FORCE_COLOR"),
     ("language and time", "LANG LANGUAGE TZ LOCALE_ARCHIVE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME"),
@@ -103,6 +128,28 @@ _PASSED = (
 PASSED = tuple(EnvRule(name=name, value=None, origin=Origin(reason)) for reason, names in _PASSED for name in names.split())
 
 FIXED = tuple(EnvRule(name=name, value="/tmp", origin=Origin("the host's temporary directory is not there")) for name in ("TMPDIR", "TMP", "TEMP", "TEMPDIR"))
+
+_PROXY = "http://127.0.0.1:3128"
+_PROXIES = (
+    (_PROXY, "HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy GRPC_PROXY grpc_proxy"),
+    (_PROXY, "npm_config_proxy npm_config_https_proxy YARN_HTTP_PROXY YARN_HTTPS_PROXY PIP_PROXY CARGO_HTTP_PROXY"),
+    (_PROXY, "DOCKER_HTTP_PROXY DOCKER_HTTPS_PROXY"),
+    # As an HTTP proxy for files it would be asked for ftp://, which no proxy of ours speaks.
+    ("socks5h://127.0.0.1:1080", "FTP_PROXY ftp_proxy"),
+    ("127.0.0.1:3128", "RSYNC_PROXY"),
+    ("http", "CLOUDSDK_PROXY_TYPE"),
+    ("127.0.0.1", "CLOUDSDK_PROXY_ADDRESS"),
+    ("3128", "CLOUDSDK_PROXY_PORT"),
+    # No more than the shell's own loopback: what goes past the proxy to other addresses goes nowhere.
+    ("localhost,127.0.0.1,::1", "NO_PROXY no_proxy"),
+    ("1", "NODE_USE_ENV_PROXY"),
+)
+PROXIES = tuple(
+    EnvRule(name=name, value=value, origin=Origin("for programs that ask by proxy; the others need nothing"))
+    for value, names in _PROXIES
+    for name in names.split()
+)
+"""Variables of shells that filter their network."""
 
 MADE_BY_THE_FENCE = ("HOME", "PATH", "PWD", "SHELL", "SANDBOX_ACTIVE", "WAVEGEN_SHELL", "TMPDIR", "TMP", "TEMP", "TEMPDIR")
 """Variables that a manifest need not, and cannot, pass through."""

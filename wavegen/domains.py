@@ -4,14 +4,39 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import replace
 
 from wavegen.decode import Text
+from wavegen.errors import Problem, Severity
+from wavegen.manifest import DomainEntry
 from wavegen.policy import DomainRule, Origin
+from wavegen.suffixes import below, serves
 
 # RFC 1123 labels, and the underscore that some service names carry.
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _PORT = re.compile(r"[1-9][0-9]{0,4}|\*")
 _PORT_MAX = 65535
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Advice = tuple[Severity, str, str]
+
+
+def _networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    return tuple(ipaddress.ip_network(word) for word in text.split())
+
+
+_GLOBAL = ipaddress.ip_network("2000::/3")
+_NOT_PUBLIC = _networks(
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 "
+    "198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 2001::/23 2001:db8::/32 2002::/16 3fff::/20"
+)
+# Whoever reaches these from a machine in a cloud is that machine.
+_METADATA = ("metadata.google.internal", "metadata.goog", "metadata", "instance-data.ec2.internal", "instance-data")
+_METADATA_ADDRESSES = _networks(
+    "169.254.169.254 169.254.170.2 169.254.170.23 169.254.42.42 100.100.100.200 168.63.129.16 192.0.0.192 "
+    "fd00:ec2::254 fd00:ec2::23 fd20:ce::254 fd00:c1::a9fe:a9fe fd00:42::42"
+)
+# Names below these are nobody's on the Internet.
+_INTRANETS = ("corp", "home", "internal", "intranet", "lan", "local", "localhost", "private")
 
 
 class BadDomainError(Exception):
@@ -23,11 +48,13 @@ class BadDomainError(Exception):
         self.hint = hint
 
 
-def domain_rule(entry: Text) -> DomainRule:
+def domain_rule(entry: Text | DomainEntry) -> DomainRule:
     """`name`, `*.name`, `name:port`, `name:*`, an IPv4 address or a bracketed IPv6 one, lower-cased.
 
     Raises BadDomainError for anything else: an entry that is nearly right must not silently match nothing.
     """
+    if isinstance(entry, DomainEntry):
+        return replace(domain_rule(entry.host), allow_private=entry.allow_private, allow_no_sni=entry.allow_no_sni, tls=entry.tls)
     text = entry.strip().lower()
     if "://" in text or "/" in text or "@" in text:
         host = text.split("://")[-1].split("/")[0].split("@")[-1]
@@ -51,9 +78,79 @@ def domain_rule(entry: Text) -> DomainRule:
     return DomainRule(host=host, wildcard=wildcard, port=port, origin=Origin("", entry.at))
 
 
-def too_broad(rule: DomainRule) -> bool:
-    """Whether a wildcard covers a whole top-level domain."""
-    return rule.wildcard and "." not in rule.host
+def denied_rule(entry: Text | DomainEntry) -> DomainRule:
+    """The same for an entry of a deny list: without a port it means every port."""
+    rule = domain_rule(entry)
+    return rule if rule.port else replace(rule, port="*")
+
+
+def too_broad(rule: DomainRule) -> str:
+    """What a wildcard lets through that is anybody's choice, or nothing."""
+    if not rule.wildcard or (rule.allow_private and rule.host in _INTRANETS):
+        return ""
+    return below(rule.host)
+
+
+def advice(rule: DomainRule) -> Problem | None:
+    """What is to be said about an entry that can be read and is rarely meant."""
+    found = _credentials(rule) or _inside(rule) or _refused(rule) or _anybodys(rule)
+    if found is None:
+        return None
+    severity, what, hint = found
+    return Problem(at=rule.origin.at, severity=severity, what=f"'{rule}' {what}", hint=hint)
+
+
+def _credentials(rule: DomainRule) -> _Advice | None:
+    gives = "gives the machine's cloud credentials away"
+    if rule.wildcard:
+        held = next((name for name in _METADATA if name.endswith("." + rule.host)), "")
+        return (Severity.WARNING, f"holds {held}, which {gives}", "list the names") if held else None
+    address = _literal(rule.host)
+    named = any(address in network for network in _METADATA_ADDRESSES) if address else rule.host in _METADATA
+    return (Severity.WARNING, gives, "remove it") if named else None
+
+
+def _inside(rule: DomainRule) -> _Advice | None:
+    address = _literal(rule.host)
+    if rule.host != "localhost" and not (address and address.is_loopback):
+        return None
+    return Severity.WARNING, "is the inside of the fence itself", "a port of the host's loopback is let in by `loopback: [PORT]`"
+
+
+def _refused(rule: DomainRule) -> _Advice | None:
+    if rule.allow_private:
+        return None
+    address = _literal(rule.host)
+    last = rule.host.rpartition(".")[2]
+    if address:
+        why = "" if _public(address) else "is no public address"
+    elif last in ("local", "localhost"):
+        why = f"is a name below {last}, which is never public"
+    else:
+        why = "" if "." in rule.host or rule.wildcard else "has no dot, so it is never a public name"
+    text = f"'{rule}'" if str(rule)[0] in "[*" else str(rule)  # YAML's own signs
+    return (Severity.WARNING, f"{why}, and will be refused", f"write {{host: {text}, allow_private: true}} if that is meant") if why else None
+
+
+def _anybodys(rule: DomainRule) -> _Advice | None:
+    if broad := too_broad(rule):
+        return Severity.WARNING, f"allows {broad}", "list the names"
+    content = "" if rule.wildcard else serves(rule.host)
+    return (Severity.NOTE, f"serves {content}", "name a host that serves only yours, where there is one") if content else None
+
+
+def _literal(host: str) -> _Address | None:
+    """The address that a host is, if it is one; of an IPv4 address in IPv6's clothes the former."""
+    if not (host.startswith("[") or host.replace(".", "").isdigit()):
+        return None
+    address = ipaddress.ip_address(host.strip("[]"))
+    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _public(address: _Address) -> bool:
+    # Not is_global: Python 3.11 takes multicast, 6to4 and NAT64 addresses for global ones.
+    inside = any(address in network for network in _NOT_PUBLIC)
+    return not inside and (address.version == 4 or address in _GLOBAL)  # noqa: PLR2004
 
 
 def _split(text: str, entry: str) -> tuple[str, str]:
@@ -71,6 +168,8 @@ def _split(text: str, entry: str) -> tuple[str, str]:
 
 
 def _address(host: str, entry: str) -> str:
+    if "%" in host:
+        raise BadDomainError(f"'{entry}' is an address of one network card", "remove what follows the %")
     try:
         address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:

@@ -86,13 +86,26 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DomainEntry:
+    """An entry of a list of domains that says more than a name."""
+
+    STRICT: ClassVar[bool] = True
+    host: Text = needed("name, *.name, name:port, name:*, or an address, as an entry that is text alone")
+    allow_private: bool = key("it may resolve to addresses of an intranet", default=False)
+    allow_no_sni: bool = key("TLS on port 443 that names no server is let through", default=False)
+    tls: bool = key("false: what is said on port 443 is not looked at", default=True)
+    at: Marks = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shell:
     """One development shell."""
 
     STRICT: ClassVar[bool] = True
     sandbox: bool = key("false: no fence at all, as in `yolo`", default=True)
     network: NetworkMode | None = key("host | open (any public name) | filtered (the listed names) | none")
-    domains: tuple[Text, ...] | None = key("replaces default_allowed_domains for this shell; [] is no network")
+    domains: tuple[Text | DomainEntry, ...] | None = key("replaces default_allowed_domains for this shell; [] is no network")
+    denied_domains: tuple[Text, ...] = key("added to those of every shell", ())
     loopback: tuple[int, ...] = key("ports of the host's loopback that are let in, for open and filtered", ())
     packages: tuple[Text, ...] = key("nixpkgs attribute paths, added to those of every shell", ())
     paths: tuple[PathEntry, ...] = key("added to those of every shell", ())
@@ -110,7 +123,11 @@ class Sandbox:
     enabled: bool = key("false takes the fence from personas and `wavegen run`; the three shells keep theirs", default=True)
     backend: BackendName | None = key("what holds personas and `wavegen run`")
     docker_image: Text | None = key("the image of the docker back end (default ubuntu:24.04)")
-    default_allowed_domains: tuple[Text, ...] | None = key("name, *.name, name:port or name:*; unset: the API hosts of the adapters; []: no network")
+    default_allowed_domains: tuple[Text | DomainEntry, ...] | None = key(
+        "name, *.name, name:port or name:*, or a mapping with host; unset: the API hosts of the adapters; []: no network"
+    )
+    denied_domains: tuple[Text, ...] = key("refused whatever else allows them; without a port: on every port", ())
+    upstream_proxy: bool = key("connections go through the proxy that HTTPS_PROXY of the host names", default=False)
     env_passthrough: tuple[Text, ...] = key("variables of the host that arrive inside", ())
     allow_unsandboxed_commands: bool = key("let Claude Code retry a command outside its own sandbox", default=False)
     deny_read_paths: tuple[Text, ...] = key("hidden whatever else shows them", ())
@@ -162,7 +179,7 @@ class PersonaSandbox:
 
     STRICT: ClassVar[bool] = True
     shell: Text | None = key("the shell whose fence holds this persona (default restricted)")
-    allowed_domains: tuple[Text, ...] | None = key("replaces the default list; [] is no network")
+    allowed_domains: tuple[Text | DomainEntry, ...] | None = key("replaces the default list; [] is no network")
     deny_read_paths: tuple[Text, ...] = key("added to those of its shell", ())
     at: Marks = NOWHERE
 

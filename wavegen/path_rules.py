@@ -26,9 +26,9 @@ def path_rules(sandbox: Sandbox, shell: Shell, *, own: Mapping[str, bool], netwo
     denied = denied_rules((*sandbox.deny_read_paths, *shell.deny_read_paths), report=report)
     _contradictions(granted, denied, report)
     ground = defaults.HOST_ROOT if network is NetworkMode.HOST else defaults.MINIMAL_ROOT
-    resolvers = defaults.RESOLVERS if network is NetworkMode.HOST else ()
+    names = {NetworkMode.HOST: defaults.RESOLVERS, NetworkMode.OPEN: defaults.NETWORK_FILES, NetworkMode.FILTERED: defaults.NETWORK_FILES}.get(network, ())
     project = PathRule(path=HostPath(Anchor.PROJECT), access=Access.WRITE, required=True, origin=Origin("what the shell is for"))
-    rules = {rule.path: rule for rule in (*ground, *resolvers, *defaults.SCRATCH, _home(sandbox), project)}
+    rules = {rule.path: rule for rule in (*ground, *names, *defaults.SCRATCH, _home(sandbox), project)}
     for rule in granted:
         rules.pop(rule.path, None)  # so that it stands where the manifest's other rules stand
         rules[rule.path] = rule

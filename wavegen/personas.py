@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from wavegen.manifest import Adapter, NetworkMode, Persona
 from wavegen.policy import DomainRule, Network, Origin
@@ -47,11 +48,12 @@ def narrowed(network: Network, domains: tuple[DomainRule, ...], origin: Origin) 
     """A shell's network with a persona's list in place of the default list; a persona never reaches more than its shell's mode lets through."""
     if network.mode is NetworkMode.NONE:
         return network
-    mode = NetworkMode.FILTERED if domains else NetworkMode.NONE
-    return Network(mode=mode, origin=origin, domains=domains, loopback=network.loopback if domains else ())
+    if not domains:
+        return Network(mode=NetworkMode.NONE, origin=origin)
+    return replace(network, mode=NetworkMode.FILTERED, origin=origin, domains=domains)
 
 
 def covers(rule: DomainRule, other: DomainRule) -> bool:
     """Whether everything that `other` lets through, `rule` lets through too."""
     names = other.host == rule.host if not rule.wildcard else other.host.endswith("." + rule.host) or (other.wildcard and other.host == rule.host)
-    return names and (not other.wildcard or rule.wildcard) and (rule.port in ("*", other.port))
+    return names and (not other.wildcard or rule.wildcard) and rule.port in ("*", other.port) and other.flags().items() <= rule.flags().items()

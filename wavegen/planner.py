@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from wavegen import defaults, personas
 from wavegen.decode import Decoder, Marks, Text, suggestion
-from wavegen.domains import BadDomainError, domain_rule, too_broad
+from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
-from wavegen.manifest import BackendName, Home, Manifest, NetworkMode, Sandbox, Shell
+from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Shell
 from wavegen.manifest import Limits as LimitsKeys
 from wavegen.nodes import Messages, Source, parse
 from wavegen.nodes import overlay as lay_over
@@ -24,6 +24,9 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_'+-]*(\.[A-Za-z0-9_][A-Za-z0-9_'+-
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _PORT_MAX = 65535
+_PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
+"""The modes in which the fence judges each connection."""
+_Entry = Text | DomainEntry
 _BUILT_IN: Mapping[str, Shell] = {
     "default": Shell(network=NetworkMode.HOST),
     "restricted": Shell(network=NetworkMode.FILTERED),
@@ -157,7 +160,7 @@ class _Planner:
             private_home=sandbox.home is Home.PRIVATE,
             network=network,
             paths=paths,
-            environment=self._environment(name, shell) if fenced else (),
+            environment=self._environment(name, shell, network.mode) if fenced else (),
             limits=self._limits(),
             seccomp=sandbox.seccomp,
             seccomp_origin=_origin(sandbox.at, "seccomp", "the usual filter"),
@@ -177,21 +180,33 @@ class _Planner:
         )
         if not shell.sandbox or (built_in is not None and not built_in.sandbox):
             mode = NetworkMode.HOST
-        if shell.domains is not None and mode is not NetworkMode.FILTERED:
-            self.error(shell.at.of("domains"), f"domains have no effect with network: {mode.value}", "set network: filtered, or remove them")
-        for port in shell.loopback:
-            if not 0 < port <= _PORT_MAX:
-                self.error(shell.at.of("loopback"), f"{port} is not a port", "write numbers from 1 to 65535")
-        if shell.loopback and mode not in (NetworkMode.OPEN, NetworkMode.FILTERED):
-            self.warn(shell.at.of("loopback"), f"loopback has no effect with network: {mode.value}", "it is for open and filtered")
+        self._idle(shell, mode)
+        denied = self._denied((*self.sandbox.denied_domains, *shell.denied_domains))
         domains: tuple[DomainRule, ...] = ()
         if mode is NetworkMode.FILTERED:
             domains = self._domains(shell.domains) if shell.domains is not None else self._default_domains()
-            if not domains:
+            if not domains and not shell.loopback:
                 mode = NetworkMode.NONE
         elif mode is NetworkMode.HOST and self.sandbox.default_allowed_domains is not None:
             domains = self._domains(self.sandbox.default_allowed_domains)
-        return Network(mode=mode, origin=origin, domains=domains, loopback=tuple(sorted(set(shell.loopback))))
+        network = Network(mode=mode, origin=origin, domains=domains, loopback=tuple(sorted(set(shell.loopback))))
+        return replace(network, denied=denied, upstream=self._upstream()) if mode in _PROXIED else network
+
+    def _idle(self, shell: Shell, mode: NetworkMode) -> None:
+        """Say what is no port, and which keys of a shell have no effect with its network."""
+        if shell.domains is not None and mode is not NetworkMode.FILTERED:
+            self.error(shell.at.of("domains"), f"domains have no effect with network: {mode.value}", "set network: filtered, or remove them")
+        if shell.denied_domains and mode not in _PROXIED:
+            hint = "set network: open or filtered, or remove them"
+            self.error(shell.at.of("denied_domains"), f"denied_domains have no effect with network: {mode.value}", hint)
+        for port in shell.loopback:
+            if not 0 < port <= _PORT_MAX:
+                self.error(shell.at.of("loopback"), f"{port} is not a port", "write numbers from 1 to 65535")
+        if shell.loopback and mode not in _PROXIED:
+            self.warn(shell.at.of("loopback"), f"loopback has no effect with network: {mode.value}", "it is for open and filtered")
+
+    def _upstream(self) -> Origin | None:
+        return Origin("", self.sandbox.at.of("upstream_proxy")) if self.sandbox.upstream_proxy else None
 
     def _default_domains(self) -> tuple[DomainRule, ...]:
         listed = self.sandbox.default_allowed_domains
@@ -203,27 +218,34 @@ class _Planner:
                 hosts.setdefault(host, Origin(f"API host of adapter {name}", adapter.at.here))
         return tuple(DomainRule(host=host, wildcard=False, port="", origin=origin) for host, origin in sorted(hosts.items()))
 
-    def _domains(self, entries: Iterable[Text]) -> tuple[DomainRule, ...]:
+    def _domains(self, entries: Iterable[_Entry]) -> tuple[DomainRule, ...]:
         rules: dict[str, DomainRule] = {}
         for entry in entries:
-            try:
-                rule = domain_rule(entry)
-            except BadDomainError as bad:
-                self._once(Problem(at=entry.at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
+            rule = self._rule(domain_rule, entry)
+            if rule is None:
                 continue
-            if too_broad(rule):
-                self._once(Problem(at=entry.at, severity=Severity.WARNING, what=f"'{entry}' allows a whole top-level domain", hint="list the names"))
-            if rule.host == "localhost" or rule.host.startswith("127."):
-                self._once(
-                    Problem(
-                        at=entry.at,
-                        severity=Severity.WARNING,
-                        what=f"'{entry}' is the inside of the fence itself",
-                        hint="a port of the host's loopback is let in by `loopback: [PORT]`",
-                    )
-                )
-            rules.setdefault(str(rule), rule)
+            if problem := advice(rule):
+                self._once(problem)
+            first = rules.setdefault(str(rule), rule)
+            if first.flags() != rule.flags():
+                what = f"'{rule}' stands here and at {first.origin} with different flags"
+                self._once(Problem(at=rule.origin.at, severity=Severity.ERROR, what=what, hint="keep the entry that is meant"))
         return tuple(rules[name] for name in sorted(rules))
+
+    def _denied(self, entries: Iterable[Text]) -> tuple[DomainRule, ...]:
+        rules: dict[str, DomainRule] = {}
+        for entry in entries:
+            if rule := self._rule(denied_rule, entry):
+                rules.setdefault(str(rule), rule)
+        return tuple(rules[name] for name in sorted(rules))
+
+    def _rule(self, read: Callable[[_Entry], DomainRule], entry: _Entry) -> DomainRule | None:
+        try:
+            return read(entry)
+        except BadDomainError as bad:
+            at = entry.host.at if isinstance(entry, DomainEntry) else entry.at
+            self._once(Problem(at=at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
+            return None
 
     def _once(self, problem: Problem) -> None:
         if problem not in self.problems:
@@ -231,8 +253,10 @@ class _Planner:
 
     # --- environment, limits, packages
 
-    def _environment(self, name: str, shell: Shell) -> tuple[EnvRule, ...]:
+    def _environment(self, name: str, shell: Shell, network: NetworkMode) -> tuple[EnvRule, ...]:
         rules = {rule.name: rule for rule in defaults.PASSED}
+        proxies = defaults.PROXIES if network in _PROXIED else ()
+        made = {*defaults.MADE_BY_THE_FENCE, *(rule.name for rule in proxies)}
         for entry in (*self.sandbox.env_passthrough, *shell.env_passthrough):
             if not _VARIABLE.fullmatch(entry):
                 self._once(
@@ -243,7 +267,7 @@ class _Planner:
                         hint="letters, digits and _; the name alone, without a value",
                     )
                 )
-            elif entry in defaults.MADE_BY_THE_FENCE:
+            elif entry in made:
                 self._once(Problem(at=entry.at, severity=Severity.NOTE, what=f"{entry} is set by the fence; the entry has no effect", hint="remove it"))
             else:
                 if entry in defaults.DANGEROUS:
@@ -256,7 +280,7 @@ class _Planner:
             EnvRule(name="SANDBOX_ACTIVE", value="1", origin=Origin("for prompts and scripts; proves nothing")),
             EnvRule(name="WAVEGEN_SHELL", value=name, origin=Origin("for prompts and scripts; proves nothing")),
         )
-        return (*rules.values(), *defaults.FIXED, *own)
+        return (*rules.values(), *defaults.FIXED, *proxies, *own)
 
     def _limits(self) -> Limits:
         keys = self.sandbox.limits or LimitsKeys()
@@ -325,7 +349,7 @@ class _Planner:
             if sandbox and listed is not None:
                 domains = self._domains(listed)
                 self._within(name, domains, shell)
-                network = personas.narrowed(shell.network, domains, Origin("", sandbox.at.of("allowed_domains")))
+                network = personas.narrowed(self._bounded(shell.network), domains, Origin("", sandbox.at.of("allowed_domains")))
             result.append(
                 PersonaPolicy(
                     name=str(name),
@@ -342,20 +366,28 @@ class _Planner:
             )
         return tuple(result)
 
+    def _bounded(self, network: Network) -> Network:
+        """A shell's network with the rules that hold everywhere, which the host's own network has no use for."""
+        return replace(network, denied=self._denied(self.sandbox.denied_domains), upstream=self._upstream()) if network.mode is NetworkMode.HOST else network
+
     def _within(self, persona: str, domains: tuple[DomainRule, ...], shell: Policy) -> None:
         """A shell's own list of domains is a bound; the default list is only what a persona gets that has none."""
         written = self.sandbox.shells.get(shell.name)
-        if written is None or written.domains is None:
-            return
+        listed = written is not None and written.domains is not None
         for domain in domains:
-            if domain.origin.at and not any(personas.covers(bound, domain) for bound in shell.network.domains):
-                self.error(
-                    domain.origin.at,
-                    f"personas.{persona}: {domain} is not among the domains of its shell {shell.name}",
-                    "add it there, or choose another shell",
-                )
+            at, shown = domain.origin.at, _with_flags(domain)
+            if at and listed and not any(personas.covers(bound, domain) for bound in shell.network.domains):
+                self.error(at, f"personas.{persona}: {shown} is not among the domains of its shell {shell.name}", "add it there, or choose another shell")
+            elif at and domain.allow_private and shell.network.mode is NetworkMode.OPEN:
+                # Open means every public name, and no list of the shell could say more.
+                self.error(at, f"personas.{persona}: {shown} is more than its shell {shell.name} reaches", "choose a shell with network: filtered or host")
 
 
 def _origin(marks: Marks, name: str, reason: str) -> Origin:
     """The line of a key, or the reason for its default where it is not written."""
     return Origin("", marks.of(name)) if name in marks else Origin(reason)
+
+
+def _with_flags(rule: DomainRule) -> str:
+    flags = ", ".join(f"{name}: {str(value).lower()}" for name, value in rule.flags().items())
+    return f"{rule} ({flags})" if flags else str(rule)

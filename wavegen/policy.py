@@ -93,6 +93,20 @@ class DomainRule:
     port: str
     """Digits; `*` for any; empty for 80 and 443."""
     origin: Origin
+    allow_private: bool = False
+    """Whether it may resolve to addresses that are not public."""
+    allow_no_sni: bool = False
+    """Whether TLS on port 443 may leave out the server's name."""
+    tls: bool = True
+    """Whether what is said on port 443 is looked at: it must be TLS, and for this name."""
+
+    def flags(self) -> dict[str, bool]:
+        """What the entry lets through beyond a plain one: the fields that differ from their defaults."""
+        return {
+            **({"allow_private": True} if self.allow_private else {}),
+            **({"allow_no_sni": True} if self.allow_no_sni else {}),
+            **({} if self.tls else {"tls": False}),
+        }
 
     def __str__(self) -> str:
         return ("*." if self.wildcard else "") + self.host + (f":{self.port}" if self.port else "")
@@ -107,6 +121,10 @@ class Network:
     domains: tuple[DomainRule, ...] = ()
     """What is let through; with mode HOST they are the manifest's default list, and bind nobody."""
     loopback: tuple[int, ...] = ()
+    denied: tuple[DomainRule, ...] = ()
+    """What is refused whatever allows it; with modes OPEN and FILTERED only, and every rule with a port or `*`."""
+    upstream: Origin | None = None
+    """What asks for the proxy that the host's HTTPS_PROXY names; with modes OPEN and FILTERED only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

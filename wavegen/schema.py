@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from wavegen.decode import Text, is_needed
+from wavegen.decode import Text, alternatives, is_needed
 from wavegen.manifest import Manifest
 
 # The decoder takes the raw text of any scalar for a text field, as Wave's parser does.
@@ -55,7 +55,8 @@ def _field(hint: Any, field: dataclasses.Field[Any], definitions: dict[str, Any]
 def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _type(next(a for a in arguments if a is not type(None)), definitions)
+        some = [_type(a, definitions) for a in alternatives(hint)]
+        return some[0] if len(some) == 1 else {"anyOf": some}
     if origin is tuple:
         items = _type(arguments[0], definitions)
         return {"type": ["array", "null"], "items": items if arguments[0] is Text else _not_null(items)}

@@ -12,7 +12,7 @@ from wavegen.backends import File, _filter, header
 from wavegen.backends._templates import fill
 from wavegen.manifest import NetworkMode, Seccomp
 from wavegen.paths import is_device
-from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
+from wavegen.policy import Access, Anchor, DomainRule, Effect, Gap, HostPath, Network, Origin, PathRule, Plan, Policy
 from wavegen.quote import sh
 
 NAME = "bwrap"
@@ -58,10 +58,24 @@ class Run:
 PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr", "/proc/pressure")
 
 
+PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
+"""The modes in which the launcher judges each connection."""
+
+# What programs inside find out about names; each line goes below our header.
+_NETWORK_FILES = {
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+    "resolv.conf": "nameserver 127.0.0.1\n",
+}
+
+
 def render(plan: Plan) -> Iterator[File]:
-    """bin/<shell> for every shell."""
+    """bin/<shell> for every shell, and the files about names that shells see which filter their network."""
     for shell in plan.shells:
         yield File(path=f".wavegen/bin/{shell.name}", text=wrapper(plan, shell), executable=True)
+    if any(shell.network.mode in PROXIED for shell in plan.shells):
+        for name, text in _NETWORK_FILES.items():
+            yield File(path=f".wavegen/network/{name}", text=f"# {header(plan)}\n{text}")
 
 
 def wrapper(plan: Plan, shell: Policy) -> str:
@@ -75,6 +89,9 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         file=f".wavegen/bin/{shell.name}",
         name=shell.name,
         fallback=shell.fallback.value,
+        proxied=shell.network.mode in PROXIED,
+        upstream=shell.network.upstream is not None,
+        network=tuple(_network(shell.network)),
         passed=passed,
         options=tuple(options(shell)),
         system=tuple(_system(shell)),
@@ -108,7 +125,7 @@ def options(shell: Policy) -> Iterator[Option]:
     yield Option(("--unshare-uts",), Origin("the host's name stays outside"))
     yield Option(("--unshare-cgroup",), Origin("the host's control groups stay outside"))
     if shell.network.mode is not NetworkMode.HOST:
-        yield Option(("--unshare-net",), shell.network.origin)
+        yield Option(("--unshare-net",), shell.network.origin)  # the launcher puts its own in the place of this one
     yield Option(("--hostname", "localhost"), Origin("a name that resolves everywhere"))
     yield Option(("--cap-drop", "ALL"), Origin("real root would keep its capabilities and could undo every mount"))
     if not shell.nested:
@@ -117,6 +134,28 @@ def options(shell: Policy) -> Iterator[Option]:
     for rule in shell.environment:
         if rule.value is not None:
             yield Option(("--setenv", rule.name, rule.value), rule.origin)
+
+
+def _network(network: Network) -> Iterator[Option]:
+    """What the launcher is told: who may be reached, each with the line of the manifest that says so."""
+    if network.mode is NetworkMode.OPEN:
+        yield Option(("--open",), network.origin)
+    for word, rules in (("--deny", network.denied), ("--allow", network.domains)):
+        for rule in rules:
+            yield Option((word, str(rule), _line(rule.origin), _flags(rule)), rule.origin)
+    for port in network.loopback:
+        yield Option(("--loopback", str(port), _line(network.origin)), network.origin)
+    if network.upstream:
+        yield Option(("--upstream",), network.upstream)
+
+
+def _line(origin: Origin) -> str:
+    return f"{origin.at.file}:{origin.at.line}" if origin.at else "default"
+
+
+def _flags(rule: DomainRule) -> str:
+    chosen = (("private", rule.allow_private), ("no-sni", rule.allow_no_sni), ("no-tls", not rule.tls))
+    return ",".join(name for name, set_ in chosen if set_) or "-"
 
 
 def refused_calls(seccomp: Seccomp) -> frozenset[str]:
@@ -179,6 +218,8 @@ def _system_line(rule: PathRule, shell: Policy) -> RuleLine:
         case Access.HIDE:
             # bwrap starts from an empty root; it is made read-only when all is mounted.
             return RuleLine(sh(path) if rule.path.tail else "--remount-ro /", rule.origin)
+        case Access.READ if rule.source:
+            return RuleLine(f"--ro-bind {_path(rule.source)} {sh(path)}", rule.origin)
         case Access.READ:
             return RuleLine(_words(("--ro-bind" if rule.required else "--ro-bind-try", path, path)), rule.origin)
         case Access.SCRATCH if rule.source:
@@ -239,10 +280,23 @@ def _banner(shell: Policy) -> Iterator[str]:
     match shell.network.mode:
         case NetworkMode.HOST:
             yield "  network: the host's, with its loopback and LAN"
-        case _:
+        case NetworkMode.NONE:
             yield "  network: none"
+        case NetworkMode.OPEN:
+            yield "  network: any public name; what was refused: wavegen log"
+        case NetworkMode.FILTERED:
+            yield f"  network: {_named(shell.network)}; what was refused: wavegen log"
+        case _:
+            assert_never(shell.network.mode)
     yield "  fence:   the manifest, flake.nix and .wavegen are read-only"
 
+
+def _named(network: Network) -> str:
+    names = [str(rule) for rule in network.domains] + [f"localhost:{port}" for port in network.loopback]
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
+
+
+_NAMES_SHOWN = 6
 
 _PROJECT = Origin("the project is what the shell is for")
 # What is so in every fenced shell: what, what to do, why.
@@ -294,10 +348,34 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
             unbound = ", and default_allowed_domains does not bind it" if network.domains else ""
             yield _gap(shell, Effect.WEAKER, what + unbound, "write network: open (public names only) or none", network.origin)
         case NetworkMode.FILTERED | NetworkMode.OPEN:
-            what = f"network: {network.mode.value} has no network at all, as this version cannot filter by name"
-            yield _gap(shell, Effect.STRICTER, what, "use default where the network is needed", network.origin)
+            yield from (_gap(shell, effect, what, remedy, origin) for effect, what, remedy, origin in _filter_gaps(network))
         case NetworkMode.NONE:
             pass
+
+
+def _filter_gaps(network: Network) -> Iterator[tuple[Effect, str, str, Origin]]:
+    """What a filter by name does not hold, and what it holds more than was asked for."""
+    fronting = "of TLS on port 443 only the server's name is looked at, and of other connections nothing: a server that answers for many names"
+    yield Effect.WEAKER, f"{fronting} can be asked for any of them", "list hosts that serve only what is meant", network.origin
+    if network.mode is NetworkMode.OPEN:
+        yield Effect.WEAKER, "network: open lets everything that can be read be sent to anybody", "list the names: network: filtered", network.origin
+        yield Effect.STRICTER, "network: open is about names: an address without one is not reached", "use a name", network.origin
+    for rule in network.domains:
+        if rule.wildcard:
+            what = f"{rule} lets data out in the names themselves, to whoever answers for the domain"
+            yield Effect.WEAKER, what, "list the names that are needed", rule.origin
+        if not rule.tls or rule.allow_no_sni:
+            yield Effect.WEAKER, f"{rule}: whom a connection on port 443 asks is not looked at", "remove the flag", rule.origin
+    every = next((rule.origin for rule in network.domains if rule.port == "*"), network.origin if network.mode is NetworkMode.OPEN else None)
+    if every:
+        what = "programs that know no proxy reach every port's usual ones alone (21, 22, 25, 80, 443, mail, rsync); others need HTTP_PROXY or SOCKS5"
+        yield Effect.STRICTER, what, "list the port: name:5432", every
+    if network.upstream:
+        what = "what HTTPS_PROXY of the host leads to looks names up itself, so that nobody judges the addresses"
+        yield Effect.WEAKER, what, "remove upstream_proxy where the host reaches the internet itself", network.upstream
+    yield Effect.STRICTER, "there is TCP alone: no QUIC, no ping, no time servers", "nothing; programs fall back to TCP", network.origin
+    where = "where a machine lets only bwrap make namespaces (AppArmor on Ubuntu), programs that know no proxy reach nothing; the shell says so"
+    yield Effect.STRICTER, where, "allow python3 user namespaces there", network.origin
 
 
 def _shell_gaps(shell: Policy) -> Iterator[Gap]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wavegen import resources
 from wavegen.backends import File
 from wavegen.manifest import BackendName
-from wavegen.policy import Effect, EnvRule, Gap, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
+from wavegen.policy import DomainRule, Effect, EnvRule, Gap, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
 from wavegen.quote import json_text
 from wavegen.schema import manifest_schema
 
@@ -90,9 +90,15 @@ def _network(network: Network) -> dict[str, object]:
     return {
         "mode": network.mode.value,
         "origin": str(network.origin),
-        "domains": [{"domain": str(d), "origin": str(d.origin)} for d in network.domains],
+        "domains": [_domain(rule) for rule in network.domains],
         "loopback": list(network.loopback),
+        **({"denied": [_domain(rule) for rule in network.denied]} if network.denied else {}),
+        **({"upstream": str(network.upstream)} if network.upstream else {}),
     }
+
+
+def _domain(rule: DomainRule) -> dict[str, object]:
+    return {"domain": str(rule), **rule.flags(), "origin": str(rule.origin)}
 
 
 def _limits(limits: Limits) -> dict[str, object]:

@@ -1,0 +1,80 @@
+"""What was asked for and what came of it, as JSON lines that the user can read and the command cannot.
+
+Standard library only; Python 3.10 and newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+
+_SIZE_MAX = 8 * 1024 * 1024
+"""Bytes, after which a new file is begun; one old one is kept."""
+_AGAIN = 5.0
+"""Seconds within which the same refusal is not written again."""
+_REMEMBERED = 1024
+
+
+class Log:
+    """A file that lines are appended to. Several shells may share it."""
+
+    def __init__(self, path: str, shell: str) -> None:
+        self.path, self.shell = path, shell
+        self._handle = -1
+        self._failed = False
+        self._lately: dict[tuple[object, ...], float] = {}
+        if path:
+            self._open()
+
+    def _open(self) -> None:
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._handle = os.open(self.path, flags, 0o600)
+            if os.fstat(self._handle).st_size > _SIZE_MAX:
+                os.replace(self.path, self.path + ".1")
+                os.close(self._handle)
+                self._handle = os.open(self.path, flags, 0o600)
+        except OSError as failed:
+            self._give_up(failed)
+
+    def _give_up(self, failed: OSError) -> None:
+        if not self._failed:
+            self._failed = True
+            print(f"wavegen: warning: what is asked for is not written down: {self.path}: {failed.strerror}", file=sys.stderr)
+
+    def write(self, **fields: object) -> None:
+        """One decision."""
+        if self._handle < 0:
+            return
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
+        # Only ASCII without control characters: what a command asks for is printed on somebody's terminal.
+        line = json.dumps({"time": stamp, "shell": self.shell, "pid": os.getpid(), **fields}) + "\n"
+        try:
+            os.write(self._handle, line.encode("ascii"))
+            if os.lseek(self._handle, 0, os.SEEK_CUR) > _SIZE_MAX:
+                os.close(self._handle)
+                self._open()
+        except OSError as failed:
+            self._give_up(failed)
+
+    def lately(self, *what: object) -> bool:
+        """Whether the same was said a moment ago; a program may ask a thousand times."""
+        now = time.monotonic()
+        if self._lately.get(what, -_AGAIN) + _AGAIN > now:
+            return True
+        self._lately.pop(what, None)
+        if len(self._lately) >= _REMEMBERED:
+            del self._lately[next(iter(self._lately))]
+        self._lately[what] = now
+        return False
+
+    def close(self) -> None:
+        """The last line is written."""
+        if self._handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._handle)
+            self._handle = -1

@@ -1,0 +1,196 @@
+"""Who may be reached: the one decision for every way out. Pure, but for asking the kernel which addresses are its own.
+
+Standard library only; Python 3.10 and newer.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable
+
+import egress_names as names
+
+DEFAULT_PORTS = frozenset({80, 443})
+TLS_PORT = 443
+# Where something may listen that a rule for every port leads to without a proxy; all below 1024, so that nothing is
+# taken from what the command itself wants to listen on.
+CUSTOMARY = (21, 22, 25, 80, 110, 143, 389, 443, 465, 587, 636, 853, 873, 989, 990, 993, 995)
+
+
+LOOPBACK = (b"\x7f\0\0\x01", bytes(15) + b"\x01")
+
+
+class Rule:
+    """An entry of a list: a host, or (wildcard) every name below it."""
+
+    __slots__ = ("address", "allow_no_sni", "allow_private", "host", "line", "port", "tls", "wildcard")
+
+    def __init__(self, entry: str, line: str, flags: str = "") -> None:
+        """`entry` as the manifest has it, canonical: host, *.host, host:22, host:*, an address."""
+        host, port = _split(entry)
+        self.wildcard = host.startswith("*.")
+        self.host = host[2:] if self.wildcard else host
+        self.port = port
+        self.line = line
+        chosen = flags.split(",")
+        self.allow_private = "private" in chosen
+        self.allow_no_sni = "no-sni" in chosen
+        self.tls = "no-tls" not in chosen
+        found = names.target(self.host.encode())
+        self.address = found.address
+
+    def __str__(self) -> str:
+        return ("*." if self.wildcard else "") + self.host + (f":{self.port}" if self.port else "")
+
+    def on(self, port: int) -> bool:
+        """Whether it lets this port through."""
+        if self.port == "*":
+            return True
+        return port == int(self.port) if self.port else port in DEFAULT_PORTS
+
+
+def _split(entry: str) -> tuple[str, str]:
+    if entry.startswith("["):
+        host, _, rest = entry.partition("]")
+        return f"{host}]", rest[1:]
+    host, _, port = entry.partition(":")
+    return host, port
+
+
+class Decision:
+    """Whether a host may be asked, by which rule, and why not."""
+
+    __slots__ = ("allowed", "reason", "rule")
+
+    def __init__(self, *, allowed: bool, reason: str = "", rule: Rule | None = None) -> None:
+        self.allowed = allowed
+        self.reason = reason
+        self.rule = rule
+
+
+class _Index:
+    """Rules by what they are about: looking one up costs as many steps as a name has labels."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.exact: dict[str, list[Rule]] = {}
+        self.below: dict[str, list[Rule]] = {}
+        self.addresses: dict[bytes, list[Rule]] = {}
+        for rule in rules:
+            if rule.address:
+                self.addresses.setdefault(rule.address, []).append(rule)
+            else:
+                (self.below if rule.wildcard else self.exact).setdefault(rule.host, []).append(rule)
+
+    def find(self, target: names.Target) -> list[Rule]:
+        """Every rule about a host, the nearest first."""
+        if target.address:
+            return self.addresses.get(target.address, [])
+        found = list(self.exact.get(target.name, ()))
+        rest = target.name
+        while rest := rest.partition(".")[2]:
+            found += self.below.get(rest, ())
+        return found
+
+
+class Rules:
+    """What one shell may reach."""
+
+    def __init__(self, *, anything: bool, allow: Iterable[Rule] = (), deny: Iterable[Rule] = (), loopback: Iterable[Rule] = ()) -> None:
+        self.anything = anything
+        """Every public name, on every port."""
+        self.allow = tuple(allow)
+        self.deny = tuple(deny)
+        self.loopback = {int(rule.port): rule for rule in loopback}
+        """The host's own loopback, by port."""
+        self._allow = _Index(self.allow)
+        self._deny = _Index(self.deny)
+        self._any = Rule("any:*", "network: open")
+
+    def ports(self) -> tuple[int, ...]:
+        """Where something listens, so that programs need no proxy."""
+        found: set[int] = set(CUSTOMARY) if self.anything else set()
+        for rule in self.allow:
+            found |= set(CUSTOMARY) if rule.port == "*" else {int(rule.port)} if rule.port else DEFAULT_PORTS
+        return tuple(sorted(found))
+
+    def addresses(self) -> tuple[bytes, ...]:
+        """Addresses that are listed as such."""
+        return tuple(dict.fromkeys(rule.address for rule in self.allow if rule.address))
+
+    def known(self, target: names.Target) -> Decision:
+        """Whether a host may be asked at all, on whatever port."""
+        denied = [rule for rule in self._deny.find(target) if rule.port in ("", "*")]
+        if denied:
+            return Decision(allowed=False, reason="denied", rule=denied[0])
+        return self._listed(target, None)
+
+    def decide(self, target: names.Target, port: int) -> Decision:
+        """Whether a host may be asked on a port. Deny beats allow; names are compared by whole labels."""
+        if target.name == "localhost" or target.address in LOOPBACK:
+            return Decision(allowed=port in self.loopback, reason="" if port in self.loopback else "loopback-port", rule=self.loopback.get(port))
+        for rule in self._deny.find(target):
+            if not rule.port or rule.on(port):
+                return Decision(allowed=False, reason="denied", rule=rule)
+        return self._listed(target, port)
+
+    def _listed(self, target: names.Target, port: int | None) -> Decision:
+        found = self._allow.find(target)
+        rule = next((rule for rule in found if port is None or rule.on(port)), None)
+        if target.name in names.METADATA_NAMES and not (rule and not rule.wildcard and rule.allow_private):
+            return Decision(allowed=False, reason="metadata")
+        if target.name and names.is_local(target.name) and not (rule and rule.allow_private):
+            return Decision(allowed=False, reason="local-name")
+        if rule is not None:
+            return Decision(allowed=True, rule=rule)
+        if found:
+            return Decision(allowed=False, reason="port", rule=found[0])
+        if target.address:
+            return Decision(allowed=False, reason="literal")
+        return Decision(allowed=True, rule=self._any) if self.anything else Decision(allowed=False, reason="not-listed")
+
+    def judge(self, rule: Rule, address: bytes) -> str:
+        """Why an address that a name has led to must not be reached; empty where it may.
+
+        Of a name with several addresses every one must pass: whoever may add an address would else choose.
+        """
+        address = names.plain(address)
+        if rule in self.loopback.values():
+            return "" if address in LOOPBACK else "not-public"
+        if address in self._deny.addresses:
+            return "denied"
+        found = names.kind(address)
+        if found == names.METADATA:
+            by_itself = rule.address == address or (not rule.wildcard and rule.host in names.METADATA_NAMES)
+            return "" if by_itself and rule.allow_private else "metadata"
+        if found == names.NEVER:
+            return "not-public"
+        if is_own(address):
+            return "own-address"
+        return "" if found == names.PUBLIC or rule.allow_private else "not-public"
+
+
+def is_own(address: bytes) -> bool:
+    """Whether an address is one of this host's: those alone can be bound (bind(2), EADDRNOTAVAIL)."""
+    family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
+    text = names.shown(address)
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # With ip_nonlocal_bind every address can be; the way to one's own is from that address.
+            if _binds_anything(family):
+                probe.connect((text, 9))
+                return bool(probe.getsockname()[0] == text)
+            probe.bind((text, 0))
+            return True
+    except OSError as failed:
+        # What cannot be told is not reached; without IPv6 nothing of it is ours.
+        return failed.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES)
+
+
+def _binds_anything(family: int) -> bool:
+    version = "ipv4" if family == socket.AF_INET else "ipv6"
+    try:
+        with open(f"/proc/sys/net/{version}/ip_nonlocal_bind", "rb") as stream:
+            return stream.read(1) == b"1"
+    except OSError:
+        return False

@@ -1,0 +1,443 @@
+"""The launcher in operation: how it starts, passes on, serves, fails and ends, with nothing left behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pty
+import re
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fence import PYTHON, Fence, name_of, users
+from helpers import in_place_of_bwrap
+from stand_in import HTTP, LOOPBACK, SOCKS, Inside, Server, connect, echo, get, inside, socks
+
+pytestmark = pytest.mark.needs("bwrap")
+
+SHELL, NAME, PORT = "restricted", "echo.example.com", 7000
+MANIFEST = """\
+metadata: {{name: fence}}
+runtime:
+  sandbox:
+    {more}
+    default_allowed_domains: ["echo.example.com:7000", web.example.com]
+"""
+
+
+@pytest.fixture(scope="module", params=users(), ids=name_of)
+def fence(request: pytest.FixtureRequest) -> Iterator[Fence]:
+    made = Fence.create(MANIFEST.format(more=""), uid=request.param)
+    yield made
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    made = Server(echo)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def changed() -> Iterator[Callable[..., Fence]]:
+    """Makes a fence whose copy of the runtime is changed: file, old text, new text."""
+    made: list[Fence] = []
+
+    def make(*changes: tuple[str, str, str], more: str = "", uid: int | None = None) -> Fence:
+        one = Fence.create(MANIFEST.format(more=more), uid=users()[-1] if uid is None else uid)
+        made.append(one)
+        for name, old, new in changes:
+            path = one.project / ".wavegen/runtime" / name
+            text = path.read_text()
+            assert old in text, old
+            path.write_text(text.replace(old, new))
+        return one
+
+    yield make
+    for one in made:
+        one.remove()
+
+
+NO_UNSHARE = ("launcher.py", "    user, group = os.geteuid(), os.getegid()\n", '    raise PermissionError(1, "no")\n    user, group = 0, 0\n')
+
+
+def start(fence: Fence, *command: str, **options: object) -> subprocess.Popen[str]:
+    more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen(fence.argv(SHELL, command), cwd=fence.project, env=fence.environment(), text=True, **more)  # type: ignore[call-overload,no-any-return]
+
+
+def processes(word: str) -> dict[int, str]:
+    """Processes that name a word in their command line."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in line:
+                found[int(entry.name)] = line.decode("utf-8", "replace")
+    return found
+
+
+def until(what: Callable[[], object], seconds: float = 10) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.01)
+    return bool(what())
+
+
+def listening() -> set[str]:
+    """Listening sockets of this network namespace that are not this process's own."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A":
+                found.add(f"{name} {words[1]}")
+    return found
+
+
+# --- how it ends
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("true",), 0),
+        (("sh", "-c", "exit 7"), 7),
+        (("sh", "-c", "exit 1"), 1),
+        (("sh", "-c", "kill -9 $$"), 137),
+        (("sh", "-c", "kill -TERM $$"), 143),
+        (("/etc/passwd",), 126),
+        (("no-such-command",), 127),
+    ],
+)
+def test_the_status_is_the_commands(fence: Fence, command: tuple[str, ...], status: int) -> None:
+    assert fence.enter(*command, shell=SHELL).returncode == status
+
+
+def test_the_three_streams_are_the_callers(fence: Fence) -> None:
+    done = fence.enter("sh", "-c", "cat; echo err >&2", shell=SHELL, stdin="in\n")
+    assert (done.stdout, done.stderr, done.returncode) == ("in\n", "err\n", 0)
+
+
+def test_what_is_missing_is_said(changed: Callable[..., Fence], tmp_path: Path) -> None:
+    one = changed(uid=users()[0])
+    gone = one.project / ".wavegen/runtime/launch.py"
+    fake = one.base / "bwrap"
+    fake.write_text('#!/bin/sh\necho "bwrap: setting up uid map: Permission denied" >&2\nexit 1\n')
+    fake.chmod(0o755)
+    done = subprocess.run([*in_place_of_bwrap(fake), *one.argv(SHELL, ("echo", "ran"))], cwd=one.project, env=one.environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "does not let bwrap make namespaces" in done.stderr
+    gone.unlink()
+    done = one.enter("echo", "ran", shell=SHELL)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "run wavegen render" in done.stderr
+
+
+def test_an_old_python_gives_way_to_the_next(fence: Fence, tmp_path: Path) -> None:
+    launch = fence.project / ".wavegen/runtime/launch.py"
+    code = "import sys; sys.version_info = (3, 9); sys.argv = sys.argv[1:]; exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
+    for others, said in (("/old", "older than 3.10"), ("/old:/bin/echo", "--python /bin/echo --shell x")):
+        done = subprocess.run([PYTHON, "-I", "-S", "-c", code, str(launch), "--python", others, "--shell", "x"], capture_output=True, text=True)
+        assert said in done.stdout + done.stderr
+        assert done.returncode == (0 if "echo" in others else 125)
+
+
+# --- signals and terminals
+
+
+def test_a_signal_reaches_the_command(fence: Fence) -> None:
+    for name in ("TERM", "INT", "HUP", "USR1", "WINCH"):
+        with start(fence, "sh", "-c", f"trap 'echo got >>caught; exit 9' {name}; echo ready; while :; do sleep 0.02; done") as process:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(getattr(signal, f"SIG{name}"))
+            assert process.wait(10) == 9
+        assert (fence.project / "caught").read_text() == "got\n"
+        (fence.project / "caught").unlink()
+
+
+def test_signals_inside_are_as_the_caller_left_them(fence: Fence) -> None:
+    fields = fence.enter("grep", "Sig[BI]", "/proc/self/status", shell=SHELL).stdout.split()
+    assert fields == ["SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+    argv = ["sh", "-c", 'trap "" INT HUP USR1; exec "$@"', "sh", *fence.argv(SHELL, ("grep", "Sig[BI]", "/proc/self/status"))]
+    fields = subprocess.run(argv, cwd=fence.project, env=fence.environment(), capture_output=True, text=True).stdout.split()
+    assert fields == ["SigBlk:", "0" * 16, "SigIgn:", f"{0x203:016x}"]
+
+
+def test_a_terminal_stays_one(fence: Fence) -> None:
+    main, other = pty.openpty()
+    code = "trap 'echo int >>caught' INT; trap 'echo winch' WINCH; tty; stty size; echo ready; n=0; while [ $n -lt 40 ]; do sleep 0.05; n=$((n+1)); done; echo done"
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *fence.argv(SHELL, ("sh", "-c", code))], cwd=fence.project, env=fence.environment(), stdin=other, stdout=other, stderr=other
+    )
+    os.close(other)
+    said = b""
+
+    def read(word: bytes, seconds: float = 8) -> bool:
+        nonlocal said
+        end = time.monotonic() + seconds
+        while word not in said and time.monotonic() < end:
+            if select.select([main], [], [], 0.1)[0]:
+                try:
+                    said += os.read(main, 4096)
+                except OSError:
+                    break
+        return word in said
+
+    try:
+        assert read(b"ready"), said
+        assert b"not a tty" not in said
+        import fcntl
+        import struct
+        import termios
+
+        fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("4H", 50, 100, 0, 0))
+        assert read(b"winch"), said
+        time.sleep(0.2)
+        assert said.count(b"winch") == 1
+        assert read(b"done"), said
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(main)
+
+
+# --- nothing is left
+
+
+@pytest.mark.parametrize("victim", ["launcher", "bwrap", "command"])
+def test_nothing_outlives_any_of_them(fence: Fence, victim: str) -> None:
+    before = (listening(), sorted(os.listdir("/tmp")), sorted(str(p) for p in fence.project.rglob("*")))
+    for _ in range(50):
+        word = f"3{secrets.randbelow(10**9):09d}"
+        with start(fence, "sh", "-c", f"echo ready; sleep {word}; true") as process:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+            found = processes(word)
+            children = {pid: line for pid, line in found.items() if pid != process.pid and "bwrap" in line.split("\0")[0]}
+            target = {"launcher": process.pid, "bwrap": min(children), "command": max(pid for pid in found if found[pid].startswith(("sh\0", "sleep\0")))}[
+                victim
+            ]
+            os.kill(target, signal.SIGKILL)
+            assert process.wait(10) != 0 or victim == "command"
+        assert until(lambda word=word: not processes(word)), processes(word)
+    after = (listening(), [n for n in sorted(os.listdir("/tmp")) if "wavegen" in n], sorted(str(p) for p in fence.project.rglob("*")))
+    assert after[0] <= before[0]
+    assert set(after[1]) <= set(before[1])
+    assert after[2] == before[2]
+
+
+def test_nothing_of_the_launcher_is_inside(fence: Fence) -> None:
+    code = "ls /proc/self/fd | tr '\\n' ' '; grep -h Cap /proc/self/status; unshare -Ur true 2>/dev/null && echo namespace; tr '\\0' '\\n' </proc/1/environ"
+    environment = fence.environment(CANARY="of the host")
+    before = listening()
+    done = fence.enter("sh", "-c", code, shell=SHELL, env=environment)
+    assert done.stdout.startswith("0 1 2 3 ")
+    assert re.findall(r"Cap(?:Eff|Bnd|Prm|Inh|Amb):\s*(\w+)", done.stdout) == ["0" * 16] * 5
+    assert "namespace" not in done.stdout
+    assert "CANARY" not in done.stdout
+    assert "wg_" not in done.stdout
+    logs = list(fence.home.rglob("network.jsonl"))
+    assert len(logs) == 1
+    assert fence.enter("sh", "-c", f"cat '{logs[0]}' || echo x >>'{logs[0]}'", shell=SHELL).stdout == ""
+    with start(fence, "sh", "-c", "echo ready; sleep 0.3") as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert listening() <= before
+
+
+# --- what is carried
+
+
+MOVED = """
+import hashlib
+before, port, host, size = arguments[0], arguments[1], arguments[2], arguments[3]
+def one(number, size):
+    block = hashlib.sha256(b'%d' % number).digest() * 512
+    sock = socket.create_connection((host, port), 10)
+    sock.settimeout(60)
+    sock.sendall(before)
+    skip = arguments[4]
+    while skip: skip -= len(sock.recv(skip))
+    there, back = hashlib.sha256(), hashlib.sha256()
+    def send():
+        left = size
+        while left:
+            piece = block[:left]; sock.sendall(piece); there.update(piece); left -= len(piece)
+        sock.shutdown(socket.SHUT_WR)
+    thread = threading.Thread(target=send); thread.start()
+    while data := sock.recv(262144): back.update(data)
+    thread.join(); sock.close()
+    return there.hexdigest() == back.hexdigest()
+"""
+
+
+def ways() -> list[tuple[bytes, int, str, int]]:
+    tunnel = connect(f"{NAME}:{PORT}")
+    return [(b"", PORT, NAME, 0), (tunnel, HTTP, LOOPBACK, 39), (socks(NAME, PORT), SOCKS, LOOPBACK, 12)]
+
+
+def test_everything_arrives_as_it_was_sent(fence: Fence, server: Server) -> None:
+    with inside(fence, *server.at(NAME, PORT)) as client:
+        for before, port, host, skip in ways():
+            assert client.do(MOVED + "result = one(1, size)", before, port, host, 64 * 2**20, skip) is True
+            server.seen.clear()
+        before, port, host, skip = ways()[0]
+        many = """
+found = []
+threads = [threading.Thread(target=lambda n=n: found.append(one(n, size))) for n in range(200)]
+[t.start() for t in threads]; [t.join() for t in threads]
+result = [len(found), all(found)]
+"""
+        assert client.do(MOVED + many, before, port, host, 100_000, skip) == [200, True]
+        server.seen.clear()
+
+
+def descriptors(client: Inside) -> int:
+    return len(os.listdir(f"/proc/{client.process.pid}/fd"))
+
+
+def test_two_thousand_connections_leave_no_descriptor(fence: Fence, server: Server) -> None:
+    with inside(fence, *server.at(NAME, PORT)) as client:
+        client.talk(PORT, b"x", host=NAME, enough=b"x")
+        time.sleep(0.1)
+        before = descriptors(client)
+        code = "result = sum(talk(arguments[0], b'x', host=arguments[1], enough=b'x')[0] == b'x' for _ in range(2000))"
+        assert client.do(code, PORT, NAME) == 2000
+        assert until(lambda: descriptors(client) <= before)
+        server.seen.clear()
+
+
+def test_a_slow_reader_holds_back_the_sender(fence: Fence) -> None:
+    def flood(sock: socket.socket, seen: bytearray) -> None:
+        for _ in range(64):
+            sock.sendall(bytes(2**20))
+
+    flooding = Server(flood)
+    try:
+        with inside(fence, *flooding.at(NAME, PORT)) as client:
+            code = "globals_ = __builtins__; sock = socket.create_connection((arguments[0], arguments[1])); time.sleep(1); import builtins; builtins.kept = sock; result = 1"
+            client.do(code, NAME, PORT)
+            text = Path(f"/proc/{client.process.pid}/status").read_text()
+            assert int(re.search(r"VmRSS:\s+(\d+)", text)[1]) < 60 * 1024  # type: ignore[index]
+            assert client.do("import builtins\nn = 0\nwhile d := builtins.kept.recv(2**20): n += len(d)\nresult = n") == 64 * 2**20
+    finally:
+        flooding.close()
+
+
+def test_limits_hold_and_it_recovers(fence: Fence, server: Server) -> None:
+    with inside(fence, *server.at(NAME, PORT)) as client:
+        code = """
+socks_ = [socket.create_connection(('127.0.0.1', 3128)) for _ in range(512)]
+time.sleep(0.5)
+first, second = talk(3128, wait=2), talk(arguments[0], b'x', host=arguments[1], wait=2)
+[s.close() for s in socks_]; time.sleep(0.5)
+result = [first[0][:12], second, talk(arguments[0], b'x', host=arguments[1], enough=b'x')[0]]
+"""
+        # DNS goes by datagrams: the name is known though no connection is to be had.
+        assert client.do(code, PORT, NAME) == [b"HTTP/1.1 429", [b"", "reset"], b"x"]
+        assert client.talk(HTTP, get("web.example.com", extra=b"X: " + b"a" * 17000 + b"\r\n"))[0].startswith(b"HTTP/1.1 431 ")
+
+
+def test_who_says_nothing_is_let_go(changed: Callable[..., Fence], server: Server) -> None:
+    one = changed(("egress.py", "HANDSHAKE = 30.0", "HANDSHAKE = 0.5"))
+    with inside(one, *server.at("web.example.com", 443)) as client:
+        assert client.talk(HTTP, b"CONNECT ")[0].startswith(b"HTTP/1.1 408 ")
+        assert client.talk(SOCKS, b"\5")[1] in ("eof", "reset")
+        assert client.talk(443, b"\x16\3\1", host="web.example.com")[1] in ("eof", "reset")
+        code = "s = socket.create_connection(('127.0.0.1', 3128))\nresult = 0\ntry:\n    while True: s.send(b'G'); time.sleep(0.1); result += 1\nexcept OSError: pass"
+        assert client.do(code) < 20  # type: ignore[operator]
+
+
+# --- the log
+
+
+def test_the_log_is_turned_over_and_never_written_through_a_link(changed: Callable[..., Fence]) -> None:
+    one = changed(("egress_log.py", "8 * 1024 * 1024", "1000"))
+    with inside(one) as client:
+        for number in range(20):
+            client.dns(b"n%d.example.org" % number)
+    (log,) = one.home.rglob("network.jsonl")
+    assert Path(f"{log}.1").stat().st_size <= 1400
+    assert all(json.loads(line)["verdict"] == "deny" for line in log.read_text().splitlines())
+    target = one.base / "target"
+    target.write_text("")
+    log.unlink()
+    log.symlink_to(target)
+    done = one.enter("true", shell=SHELL)
+    assert done.returncode == 0
+    assert "warning" in done.stderr
+    assert target.read_text() == ""
+
+
+# --- fallback and upstream
+
+
+def test_where_only_bwrap_may_make_namespaces_proxies_work(changed: Callable[..., Fence], server: Server) -> None:
+    one = changed(NO_UNSHARE)
+    with inside(one, *server.at(NAME, PORT)) as client:
+        assert client.talk(HTTP, connect(f"{NAME}:{PORT}") + b"ping", enough=b"ping")[0].endswith(b"ping")
+        assert client.talk(HTTP, connect("evil.com:443"))[0].startswith(b"HTTP/1.1 403")
+        assert client.talk(PORT, host=NAME)[1] == "no name"
+        assert client.close().count("wavegen: note") == 1
+    assert one.enter("sh", "-c", "exit 5", shell=SHELL).returncode == 5
+    assert one.enter("no-such-command", shell=SHELL).returncode == 127
+
+
+@pytest.mark.xfail(strict=True, reason="launch.py takes the command's words for its own")
+def test_the_fallback_leaves_the_commands_words_alone(changed: Callable[..., Fence]) -> None:
+    assert changed(NO_UNSHARE).enter("echo", "--state", shell=SHELL).stdout == "--state\n"
+
+
+@pytest.mark.xfail(strict=True, reason="a traceback and the status 1 of a command")
+def test_without_room_for_a_process_nothing_is_run(changed: Callable[..., Fence]) -> None:
+    one = changed()
+    if one.uid == 0:
+        pytest.skip("root has no such bound")
+    argv = one.argv(SHELL, ("true",))
+    at = argv.index("--") + 1 if "setpriv" in argv else 0
+    done = subprocess.run([*argv[:at], "prlimit", "--nproc=2", "--", *argv[at:]], cwd=one.project, env=one.environment(), capture_output=True, text=True)
+    assert done.returncode == 125
+
+
+def test_an_upstream_proxy_is_used_and_its_password_kept(changed: Callable[..., Fence]) -> None:
+    def proxy(sock: socket.socket, seen: bytearray) -> None:
+        while b"\r\n\r\n" not in seen:
+            seen += sock.recv(65536)
+        if b"web.example.com:443" in seen:
+            sock.sendall(b"HTTP/1.1 407 No\r\n\r\n")
+            return
+        sock.sendall(b"HTTP/1.1 200 OK\r\n\r\nearly")
+        echo(sock, seen)
+
+    above, one = Server(proxy), changed(more="upstream_proxy: true")
+    environment = one.environment(HTTPS_PROXY=f"http://user:pass%77ord@{LOOPBACK}:{above.port}")
+    try:
+        with inside(one, env=environment) as client:
+            assert client.talk(PORT, b"ping", host=NAME, enough=b"ping")[0] == b"earlyping"
+            said = above.said()
+            assert said.startswith(f"CONNECT {NAME}:{PORT} HTTP/1.1\r\n".encode())
+            assert base64.b64encode(b"user:password") in said
+            assert client.talk(HTTP, connect("web.example.com:443"))[0].startswith(b"HTTP/1.1 502")
+            assert client.talk(HTTP, connect("evil.com:443"))[0].startswith(b"HTTP/1.1 403")
+            assert b"evil.com" not in above.said()
+            assert "pass%77ord" not in str(client.do("result = [dict(os.environ), open('/proc/1/environ').read()]"))
+            assert not processes("pass%77ord")
+    finally:
+        above.close()

@@ -1,0 +1,488 @@
+"""What the filtered shells' launchers wrote about the network, as a table and as what the manifest would have to say.
+
+The names in it were chosen by whoever ran inside: nothing of it is printed as it stands, and nothing that is no valid entry as YAML.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+from itertools import groupby
+from typing import Any, BinaryIO, NoReturn
+
+from wavegen.decode import Decoder, Text
+from wavegen.domains import BadDomainError, domain_rule
+from wavegen.errors import Location, MachineError, one_line
+from wavegen.manifest import Manifest, NetworkMode, Sandbox
+from wavegen.nodes import Messages, Source, overlay, parse
+from wavegen.policy import DomainRule, Policy
+from wavegen.project import Project
+
+LOG = "network.jsonl"
+OLDER = "network.jsonl.1"
+
+_LINE_MAX = 65536
+_NAME_MAX = 253  # RFC 1035: what is longer is no name
+_PORT_MAX = 65535
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z")
+# YAML takes these for text without quotes: not so `null`, `1.5`, `[::1]:443`.
+_PLAIN = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)+(:[0-9]+)?")
+# Of what `domain_rule` returns; an IPv6 zone (`fe80::1%…`) could hold anything.
+_ENTRY = re.compile(r"[a-z0-9_.-]+|\[[0-9a-f:.]+\]")
+
+
+class Verdict(Enum):
+    """What the launcher did."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+    ERROR = "error"
+    """Let through, but out of reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A line of the log."""
+
+    time: datetime
+    shell: str
+    verdict: Verdict
+    via: str
+    name: str
+    port: int
+    """0 where it is not known, as for a question to the DNS."""
+    address: str | None
+    rule: str | None
+    line: str | None
+    up: int
+    down: int
+    ms: int
+    reason: str
+    text: str = field(repr=False)
+    """The line as it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What was read, oldest first."""
+
+    decisions: tuple[Decision, ...]
+    unreadable: int
+    found: bool
+    """Whether there is a log at all."""
+
+
+# --- reading
+
+
+def read(project: Project, shells: Sequence[Policy]) -> Log:
+    """The logs of these shells of a project, by time. Raises MachineError for one that cannot be read."""
+    decisions: list[Decision] = []
+    unreadable, found = 0, False
+    for shell in shells:
+        for lines in _files(os.path.join(state(project.root), shell.name)):
+            found = True
+            for line in lines:
+                decided = decision(line, shell.name)
+                if decided:
+                    decisions.append(decided)
+                else:
+                    unreadable += 1
+    return Log(tuple(sorted(decisions, key=lambda decided: decided.time)), unreadable, found)
+
+
+def state(root: str) -> str:
+    """Where the wrappers of a project keep what they keep; see find_places in wrapper.sh.j2."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not base.startswith("/"):
+        base = os.path.join(os.path.realpath(os.path.expanduser("~")), ".local/state")
+    return os.path.join(base, "wavegen", root.replace("%", "%25").replace("/", "%2F"))
+
+
+def _files(directory: str) -> Iterator[Iterator[bytes]]:
+    """The lines of each file, the older one first; both are opened before, so that none is read twice if they are rotated meanwhile."""
+    with contextlib.ExitStack() as streams:
+        newer, older = (_opened(os.path.join(directory, name), streams) for name in (LOG, OLDER))
+        if older and not (newer and os.path.sameopenfile(newer.fileno(), older.fileno())):
+            yield _lines(older)
+        if newer:
+            yield _lines(newer)
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    while line := stream.readline(_LINE_MAX):
+        yield line
+
+
+def _opened(path: str, streams: contextlib.ExitStack) -> BinaryIO | None:
+    try:
+        # Opening a FIFO would wait for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as failed:
+        raise MachineError(f"{path} cannot be read: {failed.strerror}", "check its permissions") from None
+    stream = streams.enter_context(os.fdopen(handle, "rb"))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        raise MachineError(f"{path} is not a file", "remove it: launchers write it anew")
+    return stream
+
+
+def manifest_of(project: Project) -> Manifest:
+    """The manifest of a project that has a plan already: which list a rule came from stands only there."""
+    messages = Messages()
+    sources = [Source(name, project.sources[name].encode()) for name in (project.plan.manifest, project.plan.overlay) if name in project.sources]
+    base, *top = [parse(source, messages) for source in sources]
+    node = overlay(base, top[0]) if base and top and top[0] else base
+    decoded = Decoder(messages).decode(Manifest, node) if node else None
+    return decoded or Manifest()
+
+
+# --- a line
+
+
+def decision(line: bytes, shell: str) -> Decision | None:
+    """A line of a shell's log; None for what is none: torn by a crash, or of another shape."""
+    try:
+        text = line.decode("utf-8").strip()
+        value = json.loads(text, parse_constant=_no_json)
+        if not isinstance(value, dict) or _typed(value, "shell", str) != shell:
+            return None
+        return Decision(
+            time=_time(_typed(value, "time", str)),
+            shell=shell,
+            verdict=Verdict(_typed(value, "verdict", str)),
+            via=_typed(value, "via", str),
+            name=_typed(value, "name", str),
+            port=_number(value, "port", _PORT_MAX),
+            address=_text(value, "address"),
+            rule=_text(value, "rule"),
+            line=_text(value, "line"),
+            up=_number(value, "up"),
+            down=_number(value, "down"),
+            ms=_number(value, "ms"),
+            reason=_typed(value, "reason", str),
+            text=text,
+        )
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_json(word: str) -> NoReturn:
+    message = f"{word} is no JSON"
+    raise ValueError(message)
+
+
+def _typed(value: Mapping[str, Any], key: str, kind: type) -> Any:
+    if type(value.get(key)) is not kind:  # True is an int, too
+        message = f"{key} is no {kind.__name__}"
+        raise ValueError(message)
+    return value[key]
+
+
+def _text(value: Mapping[str, Any], key: str) -> str | None:
+    return None if value.get(key) is None else str(_typed(value, key, str))
+
+
+def _number(value: Mapping[str, Any], key: str, most: int = 2**63) -> int:
+    number = int(_typed(value, key, int))
+    if not 0 <= number <= most:
+        message = f"{key} is out of range"
+        raise ValueError(message)
+    return number
+
+
+def _time(text: str) -> datetime:
+    if not _TIME.fullmatch(text):
+        message = "no time"
+        raise ValueError(message)
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def json_line(decided: Decision) -> str:
+    """The line as it was written; what a terminal could obey is spelled out, which is the same JSON."""
+    if decided.text.isprintable():
+        return decided.text
+    return json.dumps(json.loads(decided.text))
+
+
+# --- the table
+
+_WORDS = {
+    "": "",
+    "not-listed": "no entry allows it",
+    "denied": "a deny rule refuses it",
+    "port": "its entry does not allow this port",
+    "bad-name": "not a host name",
+    "literal": "an address instead of a name",
+    "local-name": "a name of the local network",
+    "not-public": "its address is not a public one",
+    "metadata": "its address is a cloud's metadata service",
+    "own-address": "its address is one of this machine's own",
+    "unresolved": "the name was not found",
+    "unreachable": "no connection came about",
+    "sni-missing": "the client named no server (SNI)",
+    "sni-mismatch": "the client named another server (SNI)",
+    "not-tls": "not TLS, on a port that is for TLS",
+    "method": "a request of a kind that the proxy does not take",
+    "bad-request": "a request that cannot be understood",
+    "limit": "too many at once",
+    "timeout": "no answer in time",
+    "loopback-port": "a port of the host's loopback that is not let in",
+    "ended": "the shell ended first",
+}
+_HEADER = ("time (UTC)", "shell", "verdict", "name:port", "up", "down", "ms", "why")
+_WIDEST = 48
+_RIGHT = frozenset({4, 5, 6})
+
+
+def refused(decided: Decision) -> bool:
+    """Whether somebody did not get what they asked for."""
+    return decided.verdict is not Verdict.ALLOW
+
+
+def table(decisions: Iterable[Decision]) -> Iterator[str]:
+    """Lines for people, one a decision; the same refusal several times in a row is one line."""
+    rows = [_HEADER, *(_row(tuple(group)) for _, group in groupby(enumerate(decisions), key=_alike))]
+    if len(rows) == 1:
+        return
+    widths = [min(_WIDEST, max(len(row[column]) for row in rows)) for column in range(len(_HEADER) - 1)]
+    for row in rows:
+        cells = [f"{cell:>{width}}" if column in _RIGHT else f"{cell:<{width}}" for column, (cell, width) in enumerate(zip(row, widths, strict=False))]
+        yield "  ".join((*cells, row[-1])).rstrip()
+
+
+def _alike(numbered: tuple[int, Decision]) -> tuple[object, ...]:
+    number, decided = numbered
+    return (decided.shell, decided.verdict, decided.name, decided.port, decided.reason) if refused(decided) else (number,)
+
+
+def _row(group: tuple[tuple[int, Decision], ...]) -> tuple[str, ...]:
+    first = group[0][1]
+    times = f" (x{len(group)})" if len(group) > 1 else ""
+    up, down = (size(sum(getattr(decided, way) for _, decided in group)) for way in ("up", "down"))
+    return (shown(first.time), word(first.shell), first.verdict.value, target(first) + times, up, down, str(first.ms), why(first))
+
+
+def why(decided: Decision) -> str:
+    """The rule with its line, or the reason in words; both where a rule led to the reason."""
+    rule = f"{word(decided.rule)}  # {one_line(decided.line)}" if decided.rule and decided.line else word(decided.rule or decided.line or "")
+    reason = _WORDS.get(decided.reason, word(decided.reason))
+    return f"{reason}: {rule}" if reason and rule else reason or rule
+
+
+def target(decided: Decision) -> str:
+    """`name:port`, or the name where no port is known."""
+    name = word(decided.name[:_NAME_MAX]) + ("…" if len(decided.name) > _NAME_MAX else "")
+    if not decided.port:
+        return name
+    return f"[{name}]:{decided.port}" if ":" in name and not name.startswith("[") else f"{name}:{decided.port}"
+
+
+def word(text: str) -> str:
+    """The text without anything that could pass for another cell, another letter or a command to the terminal."""
+    return "".join(c if "!" <= c <= "~" else f"\\x{ord(c):02x}" for c in text)
+
+
+def shown(time: datetime) -> str:
+    """To the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def size(count: int) -> str:
+    """Bytes, with k, M, G or T behind the number from a thousand on."""
+    if count < 1000:  # noqa: PLR2004
+        return str(count)
+    scaled, unit = float(count), ""
+    for unit in "kMGT":  # noqa: B007
+        scaled /= 1000
+        if scaled < 999.95:  # noqa: PLR2004  what would be shown as 1000.0
+            break
+    return f"{scaled:.1f}{unit}"
+
+
+# --- what the manifest would have to say
+
+
+class Flag(Enum):
+    """What an entry must say beyond the name."""
+
+    ALLOW_PRIVATE = "allow_private: true"
+    ALLOW_NO_SNI = "allow_no_sni: true"
+    NO_TLS = "tls: false"
+
+
+_FLAGS = {"local-name": Flag.ALLOW_PRIVATE, "not-public": Flag.ALLOW_PRIVATE, "sni-missing": Flag.ALLOW_NO_SNI, "not-tls": Flag.NO_TLS}
+# Of the other reasons none goes away with an entry, or ever should.
+_ENTRY_HELPS = frozenset({"not-listed", "port", "literal", *_FLAGS})
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_WEB = (0, 80, 443)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The list of the manifest that decides for a shell."""
+
+    name: str
+    at: Location | None
+    """None where it is not written."""
+    own: bool
+    replaces: tuple[str, ...] = ()
+    """The entries that hold only as long as the list is not written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Lines of YAML with their comments, and how many names were left out for being none."""
+
+    lines: tuple[str, ...]
+    invalid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A refusal and its name in canonical form."""
+
+    decided: Decision
+    host: str
+
+    @property
+    def entry(self) -> str:
+        """`host` or `host:port`."""
+        if _FLAGS.get(self.decided.reason) is Flag.NO_TLS:
+            return f"{self.host}:{self.decided.port or 443}"
+        return self.host if self.decided.port in _WEB else f"{self.host}:{self.decided.port}"
+
+
+def allowed(name: str, port: int, domains: Iterable[DomainRule]) -> bool:
+    """Whether a list lets a name in canonical form through; port 0 is any."""
+    for rule in domains:
+        matches = name.endswith(f".{rule.host}") if rule.wildcard else name == rule.host
+        if matches and (not port or rule.port in ("*", str(port)) or (not rule.port and port in _WEB)):
+            return True
+    return False
+
+
+def host(name: str) -> str:
+    """A name of the log in canonical form; empty for what is no single host."""
+    text = name
+    with contextlib.suppress(ValueError):
+        # Programs say ::1, entries [::1].
+        text = f"[{ipaddress.IPv6Address(name)}]"
+    try:
+        rule = domain_rule(Text(text, Location("")))
+    except BadDomainError:
+        return ""
+    # `*.com` and `name:22` are entries, too, but no names.
+    return rule.host if not rule.wildcard and not rule.port and _ENTRY.fullmatch(rule.host) else ""
+
+
+def place(shell: Policy, sandbox: Sandbox) -> Place:
+    """The list that an entry for this shell belongs into."""
+    written = sandbox.shells.get(shell.name)
+    if written is not None and written.domains is not None:
+        return Place(f"runtime.sandbox.shells.{shell.name}.domains", written.at.of("domains"), own=True)
+    if sandbox.default_allowed_domains is not None:
+        return Place("runtime.sandbox.default_allowed_domains", sandbox.at.of("default_allowed_domains"), own=False)
+    return Place("runtime.sandbox.default_allowed_domains", None, own=False, replaces=tuple(str(rule) for rule in shell.network.domains))
+
+
+def advice(decisions: Iterable[Decision], shells: Sequence[Policy], sandbox: Sandbox) -> Advice:
+    """What would allow what was refused, by shell, without what is allowed by now."""
+    asked = [decided for decided in decisions if refused(decided) and decided.reason in {*_ENTRY_HELPS, "denied", "loopback-port"}]
+    named = [_Named(decided, host(decided.name)) for decided in asked]
+    invalid = {one.decided.name for one in named if not one.host}
+    lines: list[str] = []
+    for shell in shells:
+        mine = [one for one in named if one.host and one.decided.shell == shell.name]
+        section = _section(shell, sandbox, mine)
+        lines += ["", *section] if lines and section else section
+    return Advice(tuple(lines), len(invalid))
+
+
+def _section(shell: Policy, sandbox: Sandbox, named: Sequence[_Named]) -> list[str]:
+    entries, loopback, denied = list(_entries(shell, named)), list(_loopback(shell, named)), list(_denied(named))
+    mode, written = shell.network.mode, sandbox.shells.get(shell.name)
+    reaches = mode in (NetworkMode.OPEN, NetworkMode.FILTERED)
+    # An empty list is no network, too, and could be longer.
+    listed = mode is NetworkMode.FILTERED or (mode is NetworkMode.NONE and not (written and written.network is NetworkMode.NONE))
+    lines: list[str] = []
+    if entries and listed:
+        lines += [*_heading(shell.name, place(shell, sandbox)), *entries]
+    if loopback and reaches:
+        lines += [f"# shell {shell.name}: runtime.sandbox.shells.{shell.name}", *loopback]
+    if denied and reaches:
+        lines += [f"# shell {shell.name}: no entry allows what a deny rule refuses", *denied]
+    if (entries or loopback or denied) and not lines:
+        lines.append(f"# shell {shell.name}: no list counts, as its network is {mode.value}")
+    return lines
+
+
+def _heading(shell: str, into: Place) -> Iterator[str]:
+    where = f" ({one_line(str(into.at))})" if into.at else ", which is not written"
+    yield f"# shell {shell}: {into.name}{where}"
+    if not into.own:
+        yield "# every shell and persona that has no list of its own uses this one"
+    if into.replaces:
+        yield f"# once it is written it replaces, so copy what is needed: {', '.join(into.replaces)}"
+
+
+def _entries(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
+    helped = [one for one in named if one.decided.reason in _ENTRY_HELPS and not _inside(one.host)]
+    needed = [one for one in helped if one.decided.reason in _FLAGS or not allowed(one.host, one.decided.port, shell.network.domains)]
+    present = {str(rule): rule.origin.at for rule in shell.network.domains}
+    for entry, group in _by(needed, lambda one: one.entry):
+        flags = {_FLAGS[one.decided.reason] for one in group if one.decided.reason in _FLAGS}
+        at = present.get(entry)
+        yield f"- {_yaml(entry, flags)}  # {_history(group)}" + (f"; in place of {one_line(str(at))}" if at else "")
+
+
+def _inside(name: str) -> bool:
+    """Whether a name is the inside of the fence itself, or an address that no entry is for: link-local ones serve clouds' credentials."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
+
+
+def _yaml(entry: str, flags: set[Flag]) -> str:
+    if not flags:
+        return entry if _PLAIN.fullmatch(entry) else f'"{entry}"'
+    name = entry if _PLAIN.fullmatch(entry) and ":" not in entry else f'"{entry}"'
+    return f"{{host: {name}, {', '.join(flag.value for flag in Flag if flag in flags)}}}"
+
+
+def _loopback(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
+    asked = [one for one in named if one.decided.reason == "loopback-port" and one.host in _LOOPBACK and one.decided.port]
+    new = [(port, _history(group)) for port, group in _by(asked, lambda one: one.decided.port) if port not in shell.network.loopback]
+    if new:
+        ports = sorted({*shell.network.loopback, *(port for port, _ in new)})
+        yield f"loopback: [{', '.join(map(str, ports))}]  # " + "; ".join(f"{port} {history}" for port, history in new)
+
+
+def _denied(named: Iterable[_Named]) -> Iterator[str]:
+    asked = [one for one in named if one.decided.reason == "denied"]
+    for (entry, line), group in _by(asked, lambda one: (one.entry, one.decided.line or "")):
+        by = f"the deny rule at {one_line(line)}" if line else "a deny rule"
+        yield f"# {entry} is refused by {by}  # {_history(group)}"
+
+
+def _by(named: Iterable[_Named], key: Any) -> Iterator[tuple[Any, list[_Named]]]:
+    for value, group in groupby(sorted(named, key=key), key=key):
+        yield value, list(group)
+
+
+def _history(group: Sequence[_Named]) -> str:
+    times = "once" if len(group) == 1 else f"{len(group)} times"
+    return f"refused {times}, last {shown(max(one.decided.time for one in group))} UTC"
