@@ -459,8 +459,8 @@ def test_an_address_that_is_nobodys_business_is_not_reached(place: Place) -> Non
     server = Server(echo)
     hosts = place.fence.base / "hosts"
     hosts.write_text(
-        f"127.0.0.1 localhost\n127.0.0.1 rebound.example.com\n8.8.8.8 mixed.example.com\n192.168.77.1 mixed.example.com\n127.0.0.1 intranet.example.com\n"
-        f"169.254.169.254 meta.example.com\n::ffff:127.0.0.1 itself.example.com\n"
+        "127.0.0.1 localhost\n127.0.0.1 rebound.example.com\n8.8.8.8 mixed.example.com\n192.168.77.1 mixed.example.com\n127.0.0.1 intranet.example.com\n"
+        "169.254.169.254 meta.example.com\n::ffff:127.0.0.1 itself.example.com\n"
     )
     prefix = ("unshare", "-m", "sh", "-c", 'mount --bind "$1" /etc/hosts && shift && exec "$@"', "sh", str(hosts))
     try:
@@ -494,3 +494,8 @@ def test_open_reaches_any_public_name(place: Place) -> None:
 def test_none_has_no_listener(place: Place) -> None:
     done = place.fence.enter("sh", "-c", "cat /proc/net/tcp /proc/net/udp /proc/net/tcp6 | grep -vc local_address; grep -c : /proc/net/dev", shell="silent")
     assert done.stdout == "0\n1\n", done.stderr
+
+
+def test_plain_http_does_not_reach_443(place: Place) -> None:
+    place.client.talk(HTTP, get(f"{GOOD}:443"), wait=1)
+    assert place.unheard()

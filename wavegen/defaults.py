@@ -34,6 +34,7 @@ HOST_ROOT = (
     *_rules(Access.HIDE, "passwords of networks", "/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/openvpn", "/etc/ppp"),
     *_rules(Access.HIDE, "credentials of clusters and registries", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/containers/auth.json"),
     *_rules(Access.HIDE, "names this host", "/etc/machine-id"),
+    *_rules(Access.HIDE, "ssh does not start where files in it belong to nobody, as root's do inside", "/etc/ssh/ssh_config.d"),
     *_rules(Access.READ, "what the package manager knows is installed", "/var/lib/dpkg", "/var/lib/rpm"),
     *_rules(Access.READ, "links in /etc lead there", "/var/lib/alternatives", "/var/lib/ca-certificates"),
     *_rules(Access.READ, "indexes of fonts and TeX", "/var/cache/fontconfig", "/var/lib/texmf"),
@@ -80,9 +81,10 @@ MINIMAL_ROOT = (
         "/etc/fonts",
         "/etc/perl",
         "/etc/python3",
+        "/etc/java-11-openjdk",
         "/etc/java-17-openjdk",
     ),
-    *_rules(Access.READ, "settings of programs", "/etc/java-21-openjdk", "/etc/maven", "/etc/magic", "/etc/ssh/ssh_config", "/etc/ssh/ssh_config.d"),
+    *_rules(Access.READ, "settings of programs", "/etc/java-21-openjdk", "/etc/java-25-openjdk", "/etc/maven", "/etc/magic", "/etc/ssh/ssh_config"),
     *_rules(Access.READ, "how many processors there are", "/sys/devices/system/cpu", "/sys/devices/system/node"),
 )
 

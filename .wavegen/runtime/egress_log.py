@@ -43,7 +43,7 @@ class Log:
     def _give_up(self, failed: OSError) -> None:
         if not self._failed:
             self._failed = True
-            print(f"wavegen: warning: what is asked for is not written down: {self.path}: {failed.strerror}", file=sys.stderr)
+            sys.stderr.write(f"wavegen: warning: what is asked for is not written down: {self.path}: {failed.strerror}\n")
 
     def write(self, **fields: object) -> None:
         """One decision."""

@@ -5,11 +5,14 @@ Standard library only; Python 3.10 and newer.
 
 from __future__ import annotations
 
+import _socket as socket
 import errno
-import socket
-from collections.abc import Iterable
 
 import egress_names as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 DEFAULT_PORTS = frozenset({80, 443})
 TLS_PORT = 443
@@ -18,6 +21,12 @@ TLS_PORT = 443
 CUSTOMARY = (21, 22, 25, 80, 110, 143, 389, 443, 465, 587, 636, 853, 873, 989, 990, 993, 995)
 
 
+UNPRIVILEGED = 1024
+"""The first port that anybody may listen on."""
+ANY = bytes(4)
+POOL, POOL_LENGTH = b"\xc6\x12\0\0", 15
+"""198.18.0.0/15 is for benchmarks of networks (RFC 2544): nobody's server has such an address, and unlike 127.0.0.0/8 no
+program takes it for the machine itself."""
 LOOPBACK = (b"\x7f\0\0\x01", bytes(15) + b"\x01")
 
 
@@ -93,6 +102,11 @@ class _Index:
         return found
 
 
+def pool(number: int) -> bytes:
+    """The address that stands for the name of that number."""
+    return (int.from_bytes(POOL, "big") + 257 + number).to_bytes(4, "big")
+
+
 class Rules:
     """What one shell may reach."""
 
@@ -113,6 +127,25 @@ class Rules:
         for rule in self.allow:
             found |= set(CUSTOMARY) if rule.port == "*" else {int(rule.port)} if rule.port else DEFAULT_PORTS
         return tuple(sorted(found))
+
+    def listed(self) -> tuple[str, ...]:
+        """Names that are listed as such; each has its address from the start."""
+        return tuple(dict.fromkeys(rule.host for rule in self.allow if not rule.wildcard and not rule.address))
+
+    def places(self) -> tuple[tuple[bytes, int], ...]:
+        """Where something listens: an address and a port, 0.0.0.0 for every one.
+
+        A port that the command may want for itself is taken only at the addresses of the names that it is listed for.
+        """
+        reserved = {name: pool(number) for number, name in enumerate(self.listed())}
+        found: list[tuple[bytes, int]] = []
+        for port in self.ports():
+            about = [rule for rule in self.allow if rule.port == str(port)]
+            if port < UNPRIVILEGED or any(rule.wildcard for rule in about):
+                found.append((ANY, port))
+            else:
+                found += [(rule.address or reserved[rule.host], port) for rule in about]
+        return tuple(dict.fromkeys(found))
 
     def addresses(self) -> tuple[bytes, ...]:
         """Addresses that are listed as such."""
@@ -174,17 +207,24 @@ def is_own(address: bytes) -> bool:
     """Whether an address is one of this host's: those alone can be bound (bind(2), EADDRNOTAVAIL)."""
     family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
     text = names.shown(address)
+    probe = None
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # With ip_nonlocal_bind every address can be; the way to one's own is from that address.
-            if _binds_anything(family):
-                probe.connect((text, 9))
-                return bool(probe.getsockname()[0] == text)
-            probe.bind((text, 0))
-            return True
+        probe = socket.socket(family, socket.SOCK_DGRAM)
+        # With ip_nonlocal_bind every address can be; the way to one's own is from that address.
+        if _binds_anything(family):
+            probe.connect((text, 9))
+            return bool(probe.getsockname()[0] == text)
+        probe.bind((text, 0))
     except OSError as failed:
         # What cannot be told is not reached; without IPv6 nothing of it is ours.
-        return failed.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES)
+        return failed.errno not in _NOT_OURS
+    finally:
+        if probe is not None:
+            probe.close()
+    return True
+
+
+_NOT_OURS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EINVAL, errno.EACCES)
 
 
 def _binds_anything(family: int) -> bool:

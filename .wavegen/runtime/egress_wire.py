@@ -212,7 +212,9 @@ def _same_host(value: bytes, request: Request) -> bool:
         host = host.removesuffix(b".")
         return host + (colon + port if colon + port not in (b"", default) else b"")
 
-    return canonical(value) == canonical(request.authority)
+    said, asked = canonical(value), canonical(request.authority)
+    # Some clients (java.net.http) leave the port out there, whatever it is.
+    return said == asked or (request.method == b"CONNECT" and said == asked.rpartition(b":")[0])
 
 
 def http_status(data: bytes) -> tuple[int, bytes, bytes] | None:

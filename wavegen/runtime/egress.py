@@ -20,7 +20,7 @@ import egress_names as names
 import egress_wire as wire
 from egress_log import Log
 from egress_loop import Loop, Stream, pump
-from egress_rules import LOOPBACK, TLS_PORT, Rule, Rules
+from egress_rules import LOOPBACK, TLS_PORT, Rule, Rules, pool
 from egress_say import advice, because
 
 TYPE_CHECKING = False
@@ -40,9 +40,6 @@ HALF_CLOSED = 600.0
 CONNECTIONS = 512
 NAMES = 16384
 """Names that get an address. Nothing is taken away again: an address must never become another name's."""
-POOL, POOL_LENGTH = b"\xc6\x12\0\0", 15
-"""198.18.0.0/15 is for benchmarks of networks (RFC 2544): nobody's server has such an address, and unlike 127.0.0.0/8 no
-program takes it for the machine itself."""
 _STAGGER = 0.25
 """Seconds until the next address is tried beside the first (RFC 8305)."""
 _ADDRESSES = 8
@@ -116,6 +113,8 @@ class Egress:
         self._by_name: dict[str, bytes] = {}
         self._by_address: dict[bytes, str] = {}
         self._connections: set[Connection] = set()
+        for name in rules.listed():
+            self._given(name)
 
     # --- running
 
@@ -206,8 +205,7 @@ class Egress:
         """The address that is reserved for a name."""
         found = self._by_name.get(name)
         if found is None and len(self._by_name) < NAMES:
-            number = int.from_bytes(POOL, "big") + 257 + len(self._by_name)
-            found = number.to_bytes(4, "big")
+            found = pool(len(self._by_name))
             self._by_name[name] = found
             self._by_address[found] = name
         return found
@@ -412,10 +410,14 @@ class Egress:
 
     # --- TLS
 
+    def _looked_at(self, rule: Rule | None, port: int) -> bool:
+        """Whether what is said must be TLS, to the name that was judged."""
+        return port == TLS_PORT and rule is not None and rule.tls and rule not in self.rules.loopback.values()
+
     async def _checked(self, connection: Connection, target: names.Target) -> None:
         """On 443 the server name of the ClientHello must be the name that was judged. Raises RefusedError."""
         rule = connection.rule
-        if connection.port != TLS_PORT or rule is None or not rule.tls or rule in self.rules.loopback.values():
+        if rule is None or not self._looked_at(rule, connection.port):
             return
         hello, said = wire.ClientHello(), bytearray()
         until = time.monotonic() + HANDSHAKE
@@ -589,6 +591,9 @@ class Egress:
         absolute = False
         extra: tuple[tuple[bytes, bytes], ...] = ()
         decision = self.rules.decide(target, port)
+        if decision.allowed and self._looked_at(decision.rule, port):
+            connection.name, connection.port, connection.rule = str(target), port, decision.rule
+            raise RefusedError("not-tls")
         if self.upstream and decision.allowed and self.upstream.serves(target) and (str(target), port) not in self._connect_to:
             connection.name, connection.port, connection.rule = str(target), port, decision.rule
             if target.address and decision.rule and self.rules.judge(decision.rule, target.address):
@@ -619,8 +624,8 @@ class Egress:
             await server.send(data[:count], IDLE)
             connection.sent(count)
         # Somebody who is gone must not keep the connection; what more is said is dropped.
-        while not request.upgrade and await client.more(IDLE):
-            pass
+        if not request.upgrade:
+            await _drain(client)
 
     async def _response(self, connection: Connection, request: wire.Request, server: Stream) -> None:
         """The answer, with the end of the connection said in it; after 101 both may say what they like."""
@@ -641,9 +646,19 @@ class Egress:
                     connection.halves += 1  # this one, which ends now
                     return
                 found = wire.http_status(data) if status < 200 else None
+        if request.upgrade:
+            # The server has declined; nobody has watched the client until now, as it might have spoken.
+            connection.halves += 1
+            connection.tasks.add(self.loop.spawn(self._half(connection, _drain(client))))
         server.keep(data)
         await pump(server, client, connection.received)
         self._abort(connection, reset=False)
+
+
+async def _drain(client: Stream) -> None:
+    """What a client says now is dropped, until it is gone."""
+    while await client.more(IDLE):
+        pass
 
 
 def _is_connected(sock: socket.socket) -> bool:

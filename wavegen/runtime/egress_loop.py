@@ -77,7 +77,7 @@ class Loop:
 
     def watch(self, sock: socket.socket) -> None:
         """Once for each socket, before it is waited for. Events are edges: try first, wait then."""
-        sock.setblocking(False)  # noqa: FBT003
+        sock.setblocking(False)
         self._epoll.register(sock.fileno(), _EDGES)
 
     async def readable(self, sock: socket.socket, seconds: float | None = None) -> bool:
@@ -232,7 +232,7 @@ class Loop:
 
 # --- streams
 
-_PIECE = 256 * 1024
+_PIECE = 1024 * 1024
 _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 

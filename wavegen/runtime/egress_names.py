@@ -5,16 +5,14 @@ Standard library only; Python 3.10 and newer.
 
 from __future__ import annotations
 
-import re
-import socket
+import _socket as socket  # its namesake and re make enumerations, which takes longer than a shell takes to start
 
-# RFC 1123 labels, and the underscore that some service names carry. ASCII alone: IDNA maps look-alikes onto names.
-_LABEL = re.compile(rb"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# inet_aton(3), and with it getaddrinfo(3), reads 127.1, 0x7f.1 and 2130706433 as addresses.
-_NUMERIC = re.compile(rb"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
-_PORT = re.compile(rb"[1-9][0-9]{0,4}")
+_DIGITS = b"0123456789"
+# RFC 1123, and the underscore that some service names carry. ASCII alone: IDNA maps look-alikes onto names.
+_LETTERS = b"abcdefghijklmnopqrstuvwxyz_" + _DIGITS
+_LABEL_MAX = 63
 _NAME_MAX = 253
-_PORT_MAX = 65535
+_PORT_MAX, _PORT_DIGITS = 65535, 5
 _V4, _V6 = 4, 16
 
 METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"})
@@ -47,6 +45,19 @@ def shown(address: bytes) -> str:
     return socket.inet_ntop(socket.AF_INET if len(address) == _V4 else socket.AF_INET6, address)
 
 
+def _only(text: bytes, letters: bytes) -> bool:
+    return not text.translate(None, letters)
+
+
+def _is_label(label: bytes) -> bool:
+    return 0 < len(label) <= _LABEL_MAX and _only(label, _LETTERS + b"-") and label[:1] != b"-" and label[-1:] != b"-"
+
+
+def _is_number(label: bytes) -> bool:
+    """inet_aton(3), and with it getaddrinfo(3), reads 127.1, 0x7f.1 and 2130706433 as addresses."""
+    return _only(label[2:], _DIGITS + b"abcdef") if label.startswith(b"0x") else _only(label, _DIGITS)
+
+
 def target(text: bytes) -> Target:
     """A host, IPv6 in brackets. Raises BadNameError: nothing is decoded, mapped or guessed.
 
@@ -61,9 +72,9 @@ def target(text: bytes) -> Target:
         text = text[:-1]
     if not text or len(text) > _NAME_MAX:
         raise BadNameError("too long" if text else "empty")
-    if not all(_LABEL.fullmatch(label) for label in text.split(b".")):
+    if not all(_is_label(label) for label in text.split(b".")):
         raise BadNameError("not letters, digits and hyphens between dots")
-    if _NUMERIC.fullmatch(text):
+    if _is_number(text.rpartition(b".")[2]):
         try:
             return Target(address=socket.inet_pton(socket.AF_INET, text.decode("ascii")))
         except OSError:
@@ -98,9 +109,9 @@ def authority(text: bytes, *, port: int = 0) -> tuple[Target, int]:
         if not port:
             raise BadNameError("a port is missing")
     else:
-        if not _PORT.fullmatch(digits) or int(digits) > _PORT_MAX:
+        port = int(digits) if 0 < len(digits) <= _PORT_DIGITS and _only(digits, _DIGITS) and not digits.startswith(b"0") else 0
+        if not 0 < port <= _PORT_MAX:
             raise BadNameError("not a port from 1 to 65535")
-        port = int(digits)
     return target(host), port
 
 

@@ -8,9 +8,12 @@ This file is read anew at each start, so it is short: the rest is in modules who
 import os
 import sys
 
+# The launcher's own words, not the command's.
+own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else []
+
 if sys.version_info < (3, 10):
     # The system's is too old; perhaps another is not.
-    rest = sys.argv[sys.argv.index("--python") + 1].split(":")[1:] if "--python" in sys.argv else []
+    rest = own[own.index("--python") + 1].split(":")[1:] if "--python" in own else []
     if rest:
         at = sys.argv.index("--python") + 1
         os.execv(rest[0], [rest[0], "-I", "-S", sys.argv[0]] + sys.argv[1:at] + [":".join(rest)] + sys.argv[at + 1 :])
@@ -19,8 +22,8 @@ if sys.version_info < (3, 10):
 
 # -I leaves the script's own directory out. Nothing is written there, as it is read-only inside.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-if "--state" in sys.argv:
-    sys.pycache_prefix = os.path.join(sys.argv[sys.argv.index("--state") + 1], "pycache")
+if "--state" in own:
+    sys.pycache_prefix = os.path.join(own[own.index("--state") + 1], "pycache")
 else:
     sys.dont_write_bytecode = True
 

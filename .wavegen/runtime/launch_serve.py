@@ -1,0 +1,161 @@
+"""Serving a shell that was started: its network, its signals, and how it ended.
+
+Standard library only; Python 3.10 and newer.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+
+from egress import Egress, Upstream
+from egress_log import Log
+from egress_names import BadNameError, authority
+from egress_rules import Rules
+from launcher import HTTP_PORT, PASSED_ON, Options, Started, cannot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_DESCRIPTORS = 4096
+"""What the launcher may open: each connection has two. The command keeps the bound that it was given."""
+
+
+def serve(options: Options, rules: Rules, started: Started) -> NoReturn:
+    """Until bwrap ends; this process ends as it did."""
+    os.set_blocking(started.report, False)
+    report = Report(started.report)
+    if started.failed:
+        status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
+        os._exit(status if report.ran() else _not_started(options))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS), most))
+    log = Log(os.path.join(options.state, "network.jsonl") if options.state else "", options.shell)
+    egress = Egress(rules, log, shell=options.shell, connect_to=options.connect_to, upstream=_upstream(options))
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def answer() -> None:
+        try:
+            egress.serve([(purpose, socket.socket(fileno=handle)) for purpose, handle in started.sockets])
+        except BaseException as failed:  # noqa: BLE001
+            # Without its way out the shell is closed, and its user must know.
+            sys.stderr.write(f"wavegen: error: the network of the shell ended: {type(failed).__name__}: {failed} (please report it)\n")
+            with contextlib.suppress(OSError):
+                os.kill(started.pid, signal.SIGKILL)
+        finally:
+            done.release()
+
+    _thread.start_new_thread(answer, ())
+    status = _wait(started.pid, report, egress)
+    done.acquire(timeout=2)
+    if status == 1 and not report.ran():
+        status = _not_started(options)
+    log.close()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+class Report:
+    """What bwrap says of the command (--json-status-fd)."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._said = b""
+
+    def _lines(self) -> list[bytes]:
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self._handle, 4096):
+                self._said += more
+        return self._said.splitlines()
+
+    def ran(self) -> bool:
+        """Whether the command has run and ended."""
+        return any(b'"exit-code"' in line for line in self._lines())
+
+    def command(self) -> int:
+        """The command's process, 0 where there is none yet: the first child of the shell's first process."""
+        for line in self._lines():
+            with contextlib.suppress(ValueError, OSError, KeyError, TypeError, IndexError):
+                first = int(json.loads(line)["child-pid"])
+                with open(f"/proc/{first}/task/{first}/children", encoding="ascii") as stream:
+                    return int(stream.read().split()[0])
+        return 0
+
+
+def _wait(bwrap: int, report: Report, egress: Egress) -> int:
+    """Pass signals on until bwrap has ended; its status."""
+    waited = {signal.SIGCHLD, *PASSED_ON}
+    while True:
+        info = signal.sigwaitinfo(waited)
+        number = signal.Signals(info.si_signo)
+        if number is signal.SIGCHLD:
+            pid, status = os.waitpid(bwrap, os.WNOHANG)
+            if pid:
+                egress.loop.stop()
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+        elif info.si_code <= 0:
+            # Somebody's kill(2). What the terminal sends (SI_KERNEL) the command has got already.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(report.command() or bwrap, number)
+
+
+def _not_started(options: Options) -> int:
+    """Say why no command ran: bwrap has said its part. Was it the fence, or only the command's name? The status."""
+    bwrap, name = options.bwrap, options.command[0]
+    look = 'case $1 in */*) [ ! -e "$1" ] || exit 126 ;; *) IFS=:; for d in $PATH; do [ ! -f "$d/$1" ] || exit 126; done ;; esac; exit 127'
+    # The filter's descriptor is used up, and of no matter here.
+    at = bwrap.index("--seccomp") if "--seccomp" in bwrap else len(bwrap)
+    quiet = os.open("/dev/null", os.O_RDWR)
+    read, write = os.pipe()
+    arguments = [*bwrap[:at], *bwrap[at + 2 :], "/bin/sh", "-c", look, "sh", name]
+    actions = [(os.POSIX_SPAWN_DUP2, handle, place) for place, handle in enumerate((quiet, quiet, write))]
+    pid = os.posix_spawn(bwrap[0], arguments, os.environ, file_actions=actions)
+    os.close(write)
+    with open(read, "rb") as stream:
+        said = stream.read().decode("utf-8", "replace")
+    match os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
+        case 126:
+            sys.stderr.write(f"wavegen: {name} cannot be executed inside\n")
+            return 126
+        case 127:
+            sys.stderr.write(f"wavegen: {name}: command not found inside (add its package to the manifest, or grant its path)\n")
+            return 127
+        case _ if any(words in said for words in ("setting up uid map", "new namespace", "Operation not permitted", "RTM_NEWADDR")):
+            knobs = "user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
+            cannot("this machine does not let bwrap make namespaces", f"see {knobs} with sysctl")
+        case _:
+            cannot("bwrap could not build the fence", "its message stands above")
+
+
+def _upstream(options: Options) -> Upstream | None:
+    """The host's own proxy, from the wrapper: its address and the names that are reached without it."""
+    text = os.environ.pop("wg_upstream", "")
+    if not options.upstream or not text:
+        return None
+    address, _, direct = text.partition("\n")
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        scheme, rest = "http", address
+    login, _, host = rest.rstrip("/").rpartition("@")
+    try:
+        if scheme.lower() != "http":
+            raise BadNameError(scheme)
+        target, port = authority(host.encode(), port=HTTP_PORT)
+    except (BadNameError, UnicodeError):
+        cannot("HTTPS_PROXY of the host is not http://HOST:PORT", "set it so, or remove upstream_proxy from the manifest")
+    return Upstream(str(target), port, _decoded(login), direct.split(","))
+
+
+def _decoded(text: str) -> str:
+    """A login of a URL: its %XX as bytes."""
+    first, *rest = text.split("%")
+    return first + "".join(chr(int(part[:2], 16)) + part[2:] if len(part) > 1 else "%" + part for part in rest)

@@ -1,0 +1,141 @@
+"""What the filter must decide, written a second time from the cases X01-X40 and not from the code: slow, short, plain."""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import string
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from helpers import ROOT
+
+_LETTERS = frozenset(string.ascii_lowercase + string.digits + "_-")
+_METADATA = ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
+_OF_THE_LINK = ("localhost", "local", "localdomain")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def runtime(module: str) -> ModuleType:
+    """A module of wavegen/runtime, which find each other without a package; nothing is written beside them."""
+    before, writes = list(sys.path), sys.dont_write_bytecode
+    sys.path.insert(0, str(ROOT / "wavegen/runtime"))
+    sys.dont_write_bytecode = True
+    try:
+        return importlib.import_module(module)
+    finally:
+        sys.path[:], sys.dont_write_bytecode = before, writes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a list."""
+
+    host: str
+    """Canonical; IPv6 in brackets."""
+    wildcard: bool = False
+    port: int | str = ""
+    """A number, `*`, or empty: 80 and 443 where it allows, every port where it denies."""
+    private: bool = False
+
+    def text(self) -> str:
+        """As the manifest writes it."""
+        return ("*." if self.wildcard else "") + self.host + (f":{self.port}" if self.port else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What one shell may reach."""
+
+    allow: Sequence[Entry] = ()
+    deny: Sequence[Entry] = ()
+    loopback: Sequence[int] = ()
+    anything: bool = False
+
+
+def host_of(text: bytes) -> str | Address | None:
+    """A name in its one spelling, an address, or nothing where it is neither (X01, X02, X06-X15)."""
+    try:
+        said = text.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    if said[:1] == "[":
+        if said[-1:] != "]" or "%" in said:
+            return None
+        try:
+            six = ipaddress.IPv6Address(said[1:-1])
+        except ValueError:
+            return None
+        return six.ipv4_mapped or six
+    said = said.lower()
+    said = said[:-1] if said[-1:] == "." else said
+    labels = said.split(".")
+    if not 1 <= len(said) <= 253 or not all(_is_label(label) for label in labels):
+        return None
+    last = labels[-1]
+    if all(letter in string.digits for letter in last) or (last[:2] == "0x" and all(letter in string.hexdigits for letter in last[2:])):
+        try:
+            return ipaddress.IPv4Address(said)
+        except ValueError:
+            return None
+    return said
+
+
+def _is_label(label: str) -> bool:
+    return 1 <= len(label) <= 63 and all(letter in _LETTERS for letter in label) and label[0] != "-" and label[-1] != "-"
+
+
+def authority_of(text: bytes, default: int = 0) -> tuple[str | Address, int] | None:
+    """`host:port` as two, or nothing (X15, X22)."""
+    inside = text.rfind(b"]") + 1 if text[:1] == b"[" else 0
+    colon = text.find(b":", inside)
+    host, digits = (text, None) if colon < 0 else (text[:colon], text[colon + 1 :])
+    if digits is None:
+        port = default
+    elif not 1 <= len(digits) <= 5 or any(digit not in b"0123456789" for digit in digits) or digits[:1] == b"0":
+        return None
+    else:
+        port = int(digits)
+    found = host_of(host)
+    return (found, port) if found is not None and 1 <= port <= 65535 else None
+
+
+def _about(entry: Entry, host: str | Address) -> bool:
+    if not isinstance(host, str):
+        return not entry.wildcard and host_of(entry.host.encode()) == host
+    if entry.wildcard:
+        labels, below = host.split("."), entry.host.split(".")
+        return len(labels) > len(below) and labels[-len(below) :] == below
+    return entry.host == host
+
+
+def _nearest(entries: Iterable[Entry], port: int) -> Entry | None:
+    fitting = [entry for entry in entries if entry.port == "*" or entry.port == port or (entry.port == "" and port in (80, 443))]
+    fitting.sort(key=lambda entry: (entry.wildcard, -len(entry.host)))  # stable: the earlier line of two about the same
+    return fitting[0] if fitting else None
+
+
+def allowed(lists: Lists, host: str | Address, port: int) -> bool:
+    """Deny beats everything; then the host's own loopback by its ports; then the list; then `open`."""
+    if any(_about(entry, host) and entry.port in ("", "*", port) for entry in lists.deny):
+        return False
+    if host in ("localhost", ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")):
+        return port in lists.loopback
+    listed = [entry for entry in lists.allow if _about(entry, host)]
+    nearest = _nearest(listed, port)
+    if not isinstance(host, str):
+        return nearest is not None
+    if host in _METADATA:
+        return nearest is not None and nearest.private and not nearest.wildcard
+    if "." not in host or host.split(".")[-1] in _OF_THE_LINK:
+        return nearest is not None and nearest.private
+    return nearest is not None or (lists.anything and not listed)
+
+
+def allowed_text(lists: Lists, text: bytes, default: int = 0) -> bool:
+    """The same for what a client wrote."""
+    found = authority_of(text, default)
+    return found is not None and allowed(lists, *found)
