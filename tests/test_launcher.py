@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import json
 import os
 import pty
@@ -12,6 +14,7 @@ import select
 import signal
 import socket
 import subprocess
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
