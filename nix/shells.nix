@@ -51,6 +51,7 @@ let
           text = ''
             #!${pkgs.bash}/bin/bash -p
             readonly wg_plan=${./plan.json}
+            readonly wg_runtime=${./runtime}
             readonly wg_tools=${lib.escapeShellArg (lib.makeBinPath (tools ++ fence shell))}
             PATH=${lib.escapeShellArg (lib.makeBinPath (here shell ++ tools))}''${PATH:+:$PATH}
             export PATH

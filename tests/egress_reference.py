@@ -113,7 +113,7 @@ def _about(entry: Entry, host: str | Address) -> bool:
 
 
 def _nearest(entries: Iterable[Entry], port: int) -> Entry | None:
-    fitting = [entry for entry in entries if entry.port == "*" or entry.port == port or (entry.port == "" and port in (80, 443))]
+    fitting = [entry for entry in entries if entry.port in ("*", port) or (entry.port == "" and port in (80, 443))]
     fitting.sort(key=lambda entry: (entry.wildcard, -len(entry.host)))  # stable: the earlier line of two about the same
     return fitting[0] if fitting else None
 

@@ -319,7 +319,13 @@ def test_every_address_of_a_name_is_judged(entry: str, chosen: str, address: str
 def test_a_loopback_port_leads_to_the_loopback_alone() -> None:
     rules = built(Lists(loopback=[5432]))
     rule = rules.loopback[5432]
-    assert [rules.judge(rule, _packed(text)) for text in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.2", "8.8.8.8")] == ["", "", "", "not-public", "not-public"]
+    assert [rules.judge(rule, _packed(text)) for text in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.2", "8.8.8.8")] == [
+        "",
+        "",
+        "",
+        "not-public",
+        "not-public",
+    ]
 
 
 def test_x21_the_hosts_own_addresses_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:

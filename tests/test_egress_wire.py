@@ -26,7 +26,9 @@ def encoded(name: str) -> bytes:
     return b"".join(bytes([len(label)]) + label for label in name.encode().split(b".")) + b"\0"
 
 
-def query(name: str | bytes, kind: int = A, *, number: int = 0x1234, flags: int = 0x0100, family: int = 1, counts: tuple[int, int, int, int] = (1, 0, 0, 0)) -> bytes:
+def query(
+    name: str | bytes, kind: int = A, *, number: int = 0x1234, flags: int = 0x0100, family: int = 1, counts: tuple[int, int, int, int] = (1, 0, 0, 0)
+) -> bytes:
     text = name if isinstance(name, bytes) else encoded(name)
     return struct.pack("!6H", number, flags, *counts) + text + struct.pack("!2H", kind, family)
 
@@ -161,7 +163,15 @@ def test_pointers_are_of_names_that_were_given(ask: Ask) -> None:
     assert ask(back(given[1]), PTR).record == (PTR, encoded("a.example.org"))
     assert ask(back(b"\xc6\x13\xff\xff"), PTR).code == NXDOMAIN
     assert ask(back(b"\x7f\0\0\1"), PTR).record == (PTR, encoded("localhost"))
-    for other in ("8.8.8.8.in-addr.arpa", "1.1.18.in-addr.arpa", "in-addr.arpa", "x.in-addr.arpa", "1.0.ip6.arpa", "a.b.c.d.in-addr.arpa", "github.com.evil.in-addr.arpa"):
+    for other in (
+        "8.8.8.8.in-addr.arpa",
+        "1.1.18.in-addr.arpa",
+        "in-addr.arpa",
+        "x.in-addr.arpa",
+        "1.0.ip6.arpa",
+        "a.b.c.d.in-addr.arpa",
+        "github.com.evil.in-addr.arpa",
+    ):
         assert (ask(other, PTR).code, ask(other, PTR).record) == (NXDOMAIN, None)
     assert ask(b"\x0d.in-addr.arpa\0", PTR).code == NXDOMAIN
 
@@ -256,7 +266,17 @@ def test_x23_the_host_is_rewritten_and_the_connection_ends() -> None:
 def test_hop_by_hop_headers_end_here() -> None:
     data = head(
         *(b"POST http://a.example/ HTTP/1.1", b"Host: a.example", b"Connection: keep-alive, X-Secret ,x-other", b"Keep-Alive: 5", b"Proxy-Connection: close"),
-        *(b"Proxy-Authorization: Basic eDp5", b"Proxy-Authenticate: x", b"TE: trailers", b"Trailer: x", b"Upgrade: h2c", b"x-secret: 1", b"X-OTHER: 2", b"Content-Length: 3", b"Kept: 1"),
+        *(
+            b"Proxy-Authorization: Basic eDp5",
+            b"Proxy-Authenticate: x",
+            b"TE: trailers",
+            b"Trailer: x",
+            b"Upgrade: h2c",
+            b"x-secret: 1",
+            b"X-OTHER: 2",
+            b"Content-Length: 3",
+            b"Kept: 1",
+        ),
     )
     assert passed_on(data) == [b"POST / HTTP/1.1", b"Host: a.example", b"Content-Length: 3", b"Kept: 1", b"Connection: close"]
 
@@ -332,7 +352,10 @@ BAD_HEADS = [
     pytest.param(head(GET, HOST, b"Transfer-Encoding: chunked", b"Content-Length: 3"), id="X25-te-cl"),
     pytest.param(head(GET, HOST, b"Content-Length: 3", b"Content-Length: 3"), id="X25-two-lengths"),
     pytest.param(head(GET, HOST, b"Content-Length: 3, 3"), id="X25-length-list"),
-    *(pytest.param(head(GET, HOST, b"Content-Length: " + value), id=f"X25-length-{value!r}") for value in (b"", b"+3", b"-1", b"0x3", b"3 3", b"1" * 19, b"\xb2", b"1_0")),
+    *(
+        pytest.param(head(GET, HOST, b"Content-Length: " + value), id=f"X25-length-{value!r}")
+        for value in (b"", b"+3", b"-1", b"0x3", b"3 3", b"1" * 19, b"\xb2", b"1_0")
+    ),
     *(
         pytest.param(head(GET, HOST, b"Transfer-Encoding: " + value), id=f"X25-coding-{value!r}")
         for value in (b"", b"gzip", b"gzip, chunked", b"chunked, chunked", b"xchunked", b"chunked;q=1", b"identity", b"\x0bchunked", b'"chunked"')
@@ -374,7 +397,18 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "authority",
-    [b"user@a.example", b"user:pw@a.example", b"a.example@evil.example", b"a.example%00", b"a%2eexample", b"a.example\\@evil", b"", b":80", b"a.example:080", b"a.example:"],
+    [
+        b"user@a.example",
+        b"user:pw@a.example",
+        b"a.example@evil.example",
+        b"a.example%00",
+        b"a%2eexample",
+        b"a.example\\@evil",
+        b"",
+        b":80",
+        b"a.example:080",
+        b"a.example:",
+    ],
     ids=lambda text: f"X07-X08-{text!r}",
 )
 def test_an_authority_that_is_no_host_goes_no_further_than_the_decision(authority: bytes) -> None:
@@ -472,8 +506,32 @@ def test_a_chunked_body_byte_by_byte(body: bytes) -> None:
 
 
 BAD_CHUNKS = [
-    *(b"\r\n", b"-1\r\n", b"+1\r\nx\r\n", b"0x1\r\nx\r\n", b" 1\r\nx\r\n", b"1 \r\nx\r\n", b"1\nx\r\n", b"1\r\nxy\r\n", b"1\r\nx\n", b"1\r\nx0\r\n\r\n", b"g\r\n", b"1_0\r\n"),
-    *(b"1\r\nx\r\n\r\n", b"1" * 13 + b"\r\n", b"1;a\0b\r\n", b"1;a\rb\r\n", b"0\r\n folded\r\n\r\n", b"0\r\nA: b\n\r\n", b"0\r\n\n", b"0\r\nA : b\r\n", b"0\r\nA: b\rc\r\n", b"\xb2\r\n"),
+    *(
+        b"\r\n",
+        b"-1\r\n",
+        b"+1\r\nx\r\n",
+        b"0x1\r\nx\r\n",
+        b" 1\r\nx\r\n",
+        b"1 \r\nx\r\n",
+        b"1\nx\r\n",
+        b"1\r\nxy\r\n",
+        b"1\r\nx\n",
+        b"1\r\nx0\r\n\r\n",
+        b"g\r\n",
+        b"1_0\r\n",
+    ),
+    *(
+        b"1\r\nx\r\n\r\n",
+        b"1" * 13 + b"\r\n",
+        b"1;a\0b\r\n",
+        b"1;a\rb\r\n",
+        b"0\r\n folded\r\n\r\n",
+        b"0\r\nA: b\n\r\n",
+        b"0\r\n\n",
+        b"0\r\nA : b\r\n",
+        b"0\r\nA: b\rc\r\n",
+        b"\xb2\r\n",
+    ),
     *(b"1;" + b"a" * 1100 + b"\r\n", b"1;" + b"a" * 1100, b"0\r\nA: " + b"b" * 1100 + b"\r\n", b"1\r\nx" + b"a" * 1100),
 ]
 
@@ -483,8 +541,7 @@ def test_a_chunk_that_can_be_read_in_two_ways_is_refused_under_every_split(body:
     for first in range(min(len(body), 40) + 1):
         chunks = wire.Chunks()
         with pytest.raises(Bad):
-            for piece in (body[:first], body[first:]):
-                chunks.take(piece)
+            list(map(chunks.take, (body[:first], body[first:])))
         assert not chunks.done
 
 

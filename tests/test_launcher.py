@@ -455,7 +455,7 @@ def test_ctrl_c_reaches_the_command_once(fence: Fence) -> None:
         stdout=other,
         stderr=other,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(other, termios.TIOCSCTTY, 0),
+        preexec_fn=lambda: fcntl.ioctl(other, termios.TIOCSCTTY, 0),  # noqa: PLW1509
     )
     os.close(other)
     shown = b""

@@ -13,9 +13,9 @@ import yaml
 from helpers import Result, call, project, render_project, wavegen
 
 from wavegen.decode import Text
-from wavegen.domains import BadDomainError, domain_rule
+from wavegen.domains import BadDomainError, allows, domain_rule
 from wavegen.errors import Location
-from wavegen.log import allowed, host, size, state
+from wavegen.log import host, size, state
 from wavegen.policy import DomainRule, Origin
 
 MANIFEST = """\
@@ -459,8 +459,8 @@ def test_what_the_manifest_allows_by_now_is_not_suggested(tmp_path: Path) -> Non
 def test_allowed(entry: str, name: str, port: int, *, want: bool) -> None:
     bare, _, number = entry.removeprefix("*.").partition(":")
     rule = DomainRule(host=bare, wildcard=entry.startswith("*"), port=number, origin=Origin("test"))
-    assert allowed(name, port, (rule,)) is want
-    assert allowed(name, port, ()) is False
+    assert allows((rule,), name, port) is want
+    assert allows((), name, port) is False
 
 
 NO_NAMES = (

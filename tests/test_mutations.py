@@ -21,7 +21,9 @@ from wavegen import entry
 from wavegen.backends import render
 from wavegen.ground import Ground
 from wavegen.probes import State, Want, Where
+from wavegen.probes.expect import connected_elsewhere
 from wavegen.project import Project, load
+from wavegen.resources import runtime
 from wavegen.verify import CONTROL, Run, Task, distinct, tasks_of
 
 pytestmark = pytest.mark.needs("bwrap", "bash")
@@ -37,8 +39,14 @@ runtime:
       - {path: ~/.cache, access: write, optional: true}
       - {path: vendor, access: read}
     limits: {tmp: 64m}
+    shells:
+      filtered:
+        network: filtered
+        domains: [good.example, "*.wild.example", "port.example:8443"]
+        denied_domains: [evil.wild.example]
 """
 SHELLS = ("default", "restricted")
+NAMED = "filtered"
 
 
 @dataclass
@@ -49,20 +57,25 @@ class Course:
     tasks: dict[str, tuple[Task, ...]]
     outside: Run
     wrappers: dict[str, str]
+    elsewhere: dict[str, tuple[tuple[str, int], ...]]
 
-    def broken(self, shell: str, text: str, *, wholly: bool = False) -> tuple[str, set[str]]:
+    def broken(self, shell: str, text: str = "", *, wholly: bool = False, runtime: dict[str, str] | None = None) -> tuple[str, set[str]]:
         """Why the shell did not start, and otherwise every target that is broken, as `id: target`.
 
-        `wholly`: also what is tried at a terminal and from outside.
+        `wholly`: also what is tried at a terminal and from outside; `runtime`: files of the runtime in their place.
         """
         tasks = tuple(task for task in self.tasks[shell] if wholly or task.case.probe.where is Where.INSIDE)
-        path = Path(self.ground.project) / ".wavegen/bin" / shell
-        path.write_text(text, encoding="utf-8")
+        rendered = Path(self.ground.project) / ".wavegen"
+        changed = {f"bin/{shell}": text or self.wrappers[shell], **{f"runtime/{name}": text for name, text in (runtime or {}).items()}}
+        before = {name: (rendered / name).read_text(encoding="utf-8") for name in changed}
+        for name, new in changed.items():
+            (rendered / name).write_text(new, encoding="utf-8")
         try:
-            inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None)
+            inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None, elsewhere=self.elsewhere.get(shell, ()))
             inside.run(tasks)
         finally:
-            path.write_text(self.wrappers[shell], encoding="utf-8")
+            for name, old in before.items():
+                (rendered / name).write_text(old, encoding="utf-8")
         return inside.error, {broken for task in tasks for broken in self._targets(task, inside)}
 
     def _targets(self, task: Task, inside: Run) -> Iterator[str]:
@@ -85,12 +98,13 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
     files = render(project.plan)
     try:
         with Ground(project, files, under=under, via="wrapper") as ground:
-            tasks = {name: tasks_of(ground, policy) for name in SHELLS if (policy := project.plan.shell(name))}
+            policies = {name: policy for name in (*SHELLS, NAMED) if (policy := project.plan.shell(name))}
+            tasks = {name: tasks_of(ground, policy) for name, policy in policies.items()}
             outside = Run(ground, CONTROL, fenced=False, progress=lambda *_: None)
             outside.run(distinct(task for group in tasks.values() for task in group))
             assert not outside.error
-            wrappers = {name: next(file.text for file in files if file.path == f".wavegen/bin/{name}") for name in SHELLS}
-            yield Course(ground, tasks, outside, wrappers)
+            wrappers = {name: next(file.text for file in files if file.path == f".wavegen/bin/{name}") for name in policies}
+            yield Course(ground, tasks, outside, wrappers, {name: connected_elsewhere(policy) for name, policy in policies.items()})
     finally:
         if under:
             shutil.rmtree(under)
@@ -169,6 +183,92 @@ def test_a_missing_network_namespace_is_noticed(course: Course) -> None:
     error, broken = course.broken("restricted", re.sub(r"  --unshare-net .*\n", "", course.wrappers["restricted"]))
     assert error == ""
     assert {"N07: tcp 127.0.0.1", "N07: udp 127.0.0.1", "N08: the planted socket", "N14: 0.0.0.0", "P06 net: net"} <= broken
+
+
+# --- the filter of names
+
+
+def test_nothing_is_broken_in_a_shell_that_filters(course: Course) -> None:
+    assert course.broken(NAMED, wholly=True) == ("", set())
+
+
+def test_a_launcher_that_is_to_share_the_network_refuses(course: Course) -> None:
+    error, _ = course.broken(NAMED, re.sub(r"  --unshare-net .*\n", "", course.wrappers[NAMED]))
+    assert "asks for no network of its own" in error
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    {
+        "any name": (
+            {
+                "egress_rules": {
+                    'Decision(allowed=False, reason="not-listed")': "Decision(allowed=True, rule=self.allow[0])",
+                    "if self.port ==": "if True or self.port ==",
+                }
+            },
+            {
+                "N16: connect wavegen-verify.example:80",
+                "N16: direct wavegen-verify.example:80",
+                "N16: http wavegen-verify.example:80",
+                "N16: socks wavegen-verify.example:80",
+            },
+        ),
+        "names by their ends": (
+            {"egress_rules": {"list(self.exact.get(target.name, ()))": "[r for n, rs in self.exact.items() if target.name.endswith(n) for r in rs]"}},
+            {"N16c: connect evilgood.example:80", "N16c: direct evilgood.example:80"},
+        ),
+        "an apex by its wildcard": (
+            {"egress_rules": {"rest = target.name\n": 'rest = "." + target.name\n'}},
+            {"N16c: connect wild.example:80", "N16c: socks wild.example:80"},
+        ),
+        "any port": ({"egress_rules": {'if self.port == "*":': "if True:"}}, {"N16d: connect good.example:65000", "N16d: socks good.example:65000"}),
+        "no denial": ({"egress_rules": {"in self._deny.find(target):\n            if": "in ():\n            if"}}, {"N16b: connect evil.wild.example:80"}),
+        "any address": (
+            {"egress_rules": {'Decision(allowed=False, reason="literal")': "Decision(allowed=True, rule=Rule('good.example:*', ''))"}},
+            {"N16e: connect 169.254.169.254:80", "N16e: http 168.63.129.16:80"},
+        ),
+        "the host's loopback": (
+            {
+                "egress_rules": {
+                    "return Decision(allowed=port in self.loopback,": "return Decision(allowed=True, rule=self.allow[0]) or Decision(allowed=False,",
+                    "        address = names.plain(address)\n": '        return ""\n',
+                }
+            },
+            {"N16f: connect 127.0.0.1:PORT", "N16f: socks localhost:PORT", "N16f: connect [::ffff:127.0.0.1]:PORT"},
+        ),
+        "any server name": (
+            {"egress": {"    if not said:\n        return": "    return ''\n    if not said:\n        return"}},
+            {"N16g: connect good.example:443 as other.wavegen-verify.example"},
+        ),
+        "no names": ({"egress": {"address = self._given(target.name)": "address = None"}}, {"U13: direct good.example:80"}),
+        "no namespace of the network": ({"launcher": {"_NEWUSER | _NEWNET": "_NEWUSER"}}, {"U13: direct good.example:80"}),
+        "no proxy": ({"launcher": {'("proxy", four, "127.0.0.1", HTTP_PORT), ': ""}}, {"U13: connect good.example:80"}),
+    }.values(),
+    ids=lambda value: "" if isinstance(value, set) else "-".join(value),
+)
+def test_a_filter_that_lets_too_much_or_too_little_through_is_noticed(course: Course, changes: dict[str, dict[str, str]], broken: set[str]) -> None:
+    originals = dict(runtime())
+    files = {}
+    for module, replaced in changes.items():
+        text = originals[f"{module}.py"]
+        for old, new in replaced.items():
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        files[f"{module}.py"] = text
+    error, found = course.broken(NAMED, runtime=files)
+    assert error == ""
+    ports = {str(port) for _, port in course.ground.facts["tcp"]}
+    assert broken <= {re.sub(r":([0-9]+)$", lambda match: ":PORT" if match[1] in ports else match[0], target) for target in found}
+
+
+@pytest.mark.parametrize("line", ["--allow good.example", "--deny 'evil"])
+def test_a_line_about_names_that_is_missing_is_noticed(course: Course, line: str) -> None:
+    text = course.wrappers[NAMED]
+    (whole,) = [one for one in text.split("\n") if line in one and not one.lstrip().startswith("#")]
+    error, found = course.broken(NAMED, without(text, whole + "\n"))
+    assert error == ""
+    assert any(target.startswith("N16b: " if "--deny" in line else "U13: ") for target in found)
 
 
 @ROOT_ONLY

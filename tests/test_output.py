@@ -20,24 +20,27 @@ from helpers import MINIMAL, WAVEGEN, call, environment, project, render_project
 ONE = "metadata: {name: one}\nruntime: {sandbox: {packages: [go], shells: {ci: {}, first: {}}}}\n"
 TWO = "metadata: {name: two}\nruntime: {sandbox: {packages: [gh, jq], home: tmpfs, shells: {ci: {network: none}, second: {}}}}\n"
 ADOPT = "devShells = (import ./.wavegen/shells.nix { inherit nixpkgs; }).devShells;"
-TREE = [
-    ".wavegen/bin/default",
-    ".wavegen/bin/restricted",
-    ".wavegen/bin/yolo",
-    ".wavegen/lock.json",
-    ".wavegen/plan.json",
-    *(
-        f".wavegen/runtime/{name}.py"
-        for name in (
-            *("egress", "egress_log", "egress_loop", "egress_names", "egress_rules", "egress_say", "egress_wire", "launch", "launcher"),
-            *("probe", "probe_common", "probe_files", "probe_kernel", "probe_network", "probe_process"),
-        )
-    ),
-    ".wavegen/shells.nix",
-    ".wavegen/wave.schema.json",
-    "flake.lock",
-    "flake.nix",
-]
+TREE = sorted(
+    [
+        ".wavegen/bin/default",
+        ".wavegen/bin/restricted",
+        ".wavegen/bin/yolo",
+        ".wavegen/lock.json",
+        ".wavegen/plan.json",
+        *(
+            f".wavegen/runtime/{name}.py"
+            for name in (
+                *("egress", "egress_log", "egress_loop", "egress_names", "egress_rules", "egress_say", "egress_wire", "launch", "launch_serve", "launcher"),
+                *("probe", "probe_common", "probe_egress", "probe_files", "probe_kernel", "probe_network", "probe_process"),
+            )
+        ),
+        *(f".wavegen/runtime/{name}" for name in ("hosts", "nsswitch.conf", "resolv.conf")),
+        ".wavegen/shells.nix",
+        ".wavegen/wave.schema.json",
+        "flake.lock",
+        "flake.nix",
+    ]
+)
 
 
 def check(root: Path) -> tuple[int, list[str]]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from wavegen.decode import Text
 from wavegen.errors import Problem, Severity
-from wavegen.manifest import DomainEntry
-from wavegen.policy import DomainRule, Origin
+from wavegen.manifest import DomainEntry, NetworkMode
+from wavegen.policy import DomainRule, Network, Origin
 from wavegen.suffixes import below, serves
 
 # RFC 1123 labels, and the underscore that some service names carry.
@@ -175,3 +176,24 @@ def _address(host: str, entry: str) -> str:
     except ValueError:
         raise BadDomainError(f"'{entry}' is not an address in its usual spelling", "write four decimal numbers, or the host's name") from None
     return str(address) if address.version == 4 else f"[{address}]"  # noqa: PLR2004
+
+
+_WEB = (80, 443)
+
+
+def lets_through(network: Network, host: str, port: int) -> bool:
+    """Whether a network's lists let a host in canonical form through on a port. Deny beats allow."""
+    if any(_is_about(rule, host) and rule.port in ("", "*", str(port)) for rule in network.denied):
+        return False
+    if network.mode is NetworkMode.OPEN and not host[0].isdigit() and not host.startswith("["):
+        return "." in host and not host.endswith((".internal", ".local", ".localhost"))
+    return allows(network.domains, host, port)
+
+
+def allows(rules: Iterable[DomainRule], host: str, port: int) -> bool:
+    """Whether a list lets a host in canonical form through; port 0 is any."""
+    return any(_is_about(rule, host) and (not port or rule.port in ("*", str(port)) or (not rule.port and port in _WEB)) for rule in rules)
+
+
+def _is_about(rule: DomainRule, host: str) -> bool:
+    return host.endswith(f".{rule.host}") if rule.wildcard else host == rule.host

@@ -42,8 +42,11 @@ class Inside:
 class Entry:
     """How a shell of the ground is entered."""
 
-    def __init__(self, ground: Ground, shell: str, *, fenced: bool) -> None:
+    def __init__(self, ground: Ground, shell: str, *, fenced: bool, elsewhere: Sequence[tuple[str, int]] = ()) -> None:
+        """`elsewhere`: hosts and ports in whose place the planted server is connected to."""
         self.ground, self.shell, self.fenced = ground, shell, fenced
+        canary = next((f"127.0.0.1:{port}" for address, port in ground.facts["tcp"] if address == "127.0.0.1"), "")
+        self._elsewhere = tuple(word for host, port in elsewhere if canary for word in ("--connect-to", f"{host}:{port}:{canary}"))
         python = find("python3", ground.root, SYSTEM)
         # Where the system has none, the shell's own packages may.
         self.probe = (python or "python3", "-I", "-S", f"{ground.project}/.wavegen/runtime/probe.py")
@@ -51,7 +54,7 @@ class Entry:
     def argv(self, command: Sequence[str]) -> list[str]:
         """The command line of an entry; without a command, of an interactive one."""
         if self.ground.via == "wrapper":
-            return [f"{self.ground.project}/.wavegen/bin/{self.shell}", *command]
+            return [f"{self.ground.project}/.wavegen/bin/{self.shell}", *self._elsewhere, *command]
         root = self.ground.root
         nix = find("nix", root, (*SYSTEM, *directories(root, os.environ.get("PATH", ""))))
         if not nix:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from typing import NoReturn
 
-from wavegen.backends.bwrap import wrapper
+from wavegen import resources
+from wavegen.backends.bwrap import PROXIED, wrapper
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
 from wavegen.policy import Plan, Policy
 from wavegen.project import Project
+from wavegen.quote import sh
 from wavegen.tools import SYSTEM, directories, find
 
 
@@ -33,6 +35,20 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
     return fallback
 
 
+def _runtime(root: str) -> str:
+    """What the launcher is made of: the rendered one, which is read-only in every shell. Raises FenceError for another version's."""
+    folder = os.path.join(root, ".wavegen/runtime")
+    for name, text in resources.runtime():
+        try:
+            with open(os.path.join(folder, name), "rb") as stream:
+                same = stream.read() == text.encode()
+        except OSError:
+            same = False
+        if not same:
+            raise FenceError(f"{folder}/{name} is not what this version of wavegen renders", "run wavegen render")
+    return folder
+
+
 def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
     """Replace this process by the shell's wrapper, rendered from the plan at hand. Raises FenceError.
 
@@ -42,10 +58,12 @@ def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
     if project.known != frozenset(project.inputs):
         what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
         raise FenceError(what, "run wavegen render")
-    text = wrapper(project.plan, shell).encode()
+    text = wrapper(project.plan, shell)
+    if shell.network.mode in PROXIED:
+        text = text.replace("\n", f"\nreadonly wg_runtime={sh(_runtime(project.root))}\n", 1)
     handle = os.memfd_create("wavegen", 0)
     with os.fdopen(os.dup(handle), "wb") as stream:
-        stream.write(text)
+        stream.write(text.encode())
     os.set_inheritable(handle, True)  # noqa: FBT003
     bash = find("bash", project.root, (*SYSTEM, *directories(project.root, os.environ.get("PATH", ""))))
     if not bash:

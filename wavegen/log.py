@@ -19,11 +19,11 @@ from itertools import groupby
 from typing import Any, BinaryIO, NoReturn
 
 from wavegen.decode import Decoder, Text
-from wavegen.domains import BadDomainError, domain_rule
+from wavegen.domains import BadDomainError, allows, domain_rule
 from wavegen.errors import Location, MachineError, one_line
 from wavegen.manifest import Manifest, NetworkMode, Sandbox
 from wavegen.nodes import Messages, Source, overlay, parse
-from wavegen.policy import DomainRule, Policy
+from wavegen.policy import Policy
 from wavegen.project import Project
 
 LOG = "network.jsonl"
@@ -362,15 +362,6 @@ class _Named:
         return self.host if self.decided.port in _WEB else f"{self.host}:{self.decided.port}"
 
 
-def allowed(name: str, port: int, domains: Iterable[DomainRule]) -> bool:
-    """Whether a list lets a name in canonical form through; port 0 is any."""
-    for rule in domains:
-        matches = name.endswith(f".{rule.host}") if rule.wildcard else name == rule.host
-        if matches and (not port or rule.port in ("*", str(port)) or (not rule.port and port in _WEB)):
-            return True
-    return False
-
-
 def host(name: str) -> str:
     """A name of the log in canonical form; empty for what is no single host."""
     text = name
@@ -437,7 +428,7 @@ def _heading(shell: str, into: Place) -> Iterator[str]:
 
 def _entries(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
     helped = [one for one in named if one.decided.reason in _ENTRY_HELPS and not _inside(one.host)]
-    needed = [one for one in helped if one.decided.reason in _FLAGS or not allowed(one.host, one.decided.port, shell.network.domains)]
+    needed = [one for one in helped if one.decided.reason in _FLAGS or not allows(shell.network.domains, one.host, one.decided.port)]
     present = {str(rule): rule.origin.at for rule in shell.network.domains}
     for entry, group in _by(needed, lambda one: one.entry):
         flags = {_FLAGS[one.decided.reason] for one in group if one.decided.reason in _FLAGS}

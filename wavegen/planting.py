@@ -47,7 +47,14 @@ class Places:
 
     def absolute(self, path: HostPath) -> str:
         """Where a path of a policy is."""
-        places = {Anchor.ROOT: "/", Anchor.HOME: self.home, Anchor.PROJECT: self.project, Anchor.HOMES: f"{self.base}/home", Anchor.AROUND: f"{self.base}/src"}
+        places = {
+            Anchor.ROOT: "/",
+            Anchor.HOME: self.home,
+            Anchor.PROJECT: self.project,
+            Anchor.RUNTIME: f"{self.project}/.wavegen/runtime",
+            Anchor.HOMES: f"{self.base}/home",
+            Anchor.AROUND: f"{self.base}/src",
+        }
         return os.path.join(places[path.anchor], path.tail).rstrip("/") or "/"
 
 

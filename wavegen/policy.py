@@ -30,6 +30,8 @@ class Anchor(Enum):
     PROJECT = "."
     STATE = "$STATE"
     """What wavegen keeps on the host for this project and shell."""
+    RUNTIME = "$RUNTIME"
+    """What is rendered besides the wrappers: programs and files of the fence itself."""
     HOMES = "~/.."
     """The directory that holds HOME, where that is not the root."""
     AROUND = "./.."

@@ -24,9 +24,9 @@ def text(name: str) -> str:
 
 @cache
 def runtime() -> tuple[tuple[str, str], ...]:
-    """Name and text of each module that is copied into the output, sorted."""
+    """Name and text of each file that is copied into the output, sorted."""
     folder = path.join(_PACKAGE, "runtime")
-    names = sorted(name for name in listdir(folder) if name.endswith(".py") and name != "__init__.py")
+    names = sorted(name for name in listdir(folder) if path.isfile(path.join(folder, name)) and name != "__init__.py")
     return tuple((name, _read(path.join(folder, name))) for name in names)
 
 

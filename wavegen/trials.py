@@ -316,8 +316,8 @@ TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
 }
 
 
-NOT_BY_NIX = {"foreign_code"}
-"""Nix runs bash, and what stands on the caller's PATH, before any fence."""
+NOT_BY_NIX = {"foreign_code", "passed_through", "another_server"}
+"""Nix runs bash, and what stands on the caller's PATH, before any fence; and no server can be named to it in a name's place."""
 
 
 def try_from_outside(name: str, entry: Entry, arguments: dict[str, Any]) -> tuple[Answer, ...]:

@@ -19,7 +19,7 @@ from wavegen.output import Tree
 from wavegen.policy import Access, Anchor, HostPath, Plan, Policy
 from wavegen.probes import Answer, Case, Finding, Report, ShellReport, Where
 from wavegen.probes.catalogue import cases
-from wavegen.probes.expect import governing
+from wavegen.probes.expect import connected_elsewhere, governing
 from wavegen.probes.judge import control, judge
 from wavegen.project import Project
 from wavegen.trials import NOT_BY_NIX, try_from_outside
@@ -127,7 +127,7 @@ def distinct(tasks: Iterable[Task]) -> tuple[Task, ...]:
 
 
 def _shell(ground: Ground, policy: Policy, tasks: tuple[Task, ...], outside: Run, told: Progress) -> ShellReport:
-    inside = Run(ground, policy.name, fenced=True, progress=told)
+    inside = Run(ground, policy.name, fenced=True, progress=told, elsewhere=connected_elsewhere(policy))
     if outside.error:
         return ShellReport(shell=policy.name, fenced=True, findings=(), error=f"the control did not run: {outside.error}")
     inside.run(tasks)
@@ -144,8 +144,8 @@ def judged(tasks: Iterable[Task], outside: Run, inside: Run) -> tuple[Finding, .
 class Run:
     """All attempts in one shell."""
 
-    def __init__(self, ground: Ground, shell: str, *, fenced: bool, progress: Progress) -> None:
-        self.entry = Entry(ground, shell, fenced=fenced)
+    def __init__(self, ground: Ground, shell: str, *, fenced: bool, progress: Progress, elsewhere: Sequence[tuple[str, int]] = ()) -> None:
+        self.entry = Entry(ground, shell, fenced=fenced, elsewhere=elsewhere)
         self.error = ""
         self._progress = progress
         self._inside = Inside()

@@ -199,6 +199,8 @@ def _frame(request: Request, fields: list[tuple[bytes, bytes]]) -> None:
     if named & {b"content-length", b"transfer-encoding"}:
         raise BadMessageError("Connection names the length")
     if b"upgrade" in named and len(by_name.get(b"upgrade", [])) == 1:
+        if request.length:
+            raise BadMessageError("an upgrade has a body")
         request.upgrade = by_name[b"upgrade"][0]
     request.fields = [(name, value) for name, value in fields if name.lower() not in _HOP_BY_HOP | named]
 

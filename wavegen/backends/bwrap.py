@@ -23,6 +23,7 @@ _VARIABLES = {
     Anchor.HOME: "$wg_home",
     Anchor.PROJECT: "$wg_project",
     Anchor.STATE: "$wg_state",
+    Anchor.RUNTIME: "$wg_runtime",
     Anchor.HOMES: "$wg_homes",
     Anchor.AROUND: "$wg_around",
 }
@@ -61,21 +62,11 @@ PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", 
 PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 """The modes in which the launcher judges each connection."""
 
-# What programs inside find out about names; each line goes below our header.
-_NETWORK_FILES = {
-    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
-    "nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-    "resolv.conf": "nameserver 127.0.0.1\n",
-}
-
 
 def render(plan: Plan) -> Iterator[File]:
-    """bin/<shell> for every shell, and the files about names that shells see which filter their network."""
+    """bin/<shell> for every shell."""
     for shell in plan.shells:
         yield File(path=f".wavegen/bin/{shell.name}", text=wrapper(plan, shell), executable=True)
-    if any(shell.network.mode in PROXIED for shell in plan.shells):
-        for name, text in _NETWORK_FILES.items():
-            yield File(path=f".wavegen/network/{name}", text=f"# {header(plan)}\n{text}")
 
 
 def wrapper(plan: Plan, shell: Policy) -> str:

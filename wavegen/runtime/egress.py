@@ -96,6 +96,8 @@ class Connection:
         if self.over:
             return
         self.over = True
+        for task in self.tasks:
+            self.egress.loop.cancel(task)
         for stream in (self.client, self.server):
             if stream:
                 stream.reset() if reset else stream.close()
@@ -469,8 +471,6 @@ class Egress:
     def _abort(self, connection: Connection, reason: str = "", *, reset: bool = True) -> None:
         """End both directions; the one that calls it has given up already."""
         connection.finish("allow", reason, reset=reset)
-        for task in connection.tasks:
-            self.loop.cancel(task)
 
     # --- ways in
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # importing typing would take a tenth of a start
 
     Work = Coroutine[Any, Any, None]
 
+_TIMERS = 256
 _LOOKUPS = 16
 """Lookups at once: each is a thread."""
 TURNS = 16
@@ -193,6 +194,10 @@ class Loop:
         if seconds is not None:
             self._count += 1
             heapq.heappush(self._timers, (time.monotonic() + seconds, self._count, task.turn, task))
+            if len(self._timers) > _TIMERS + 4 * len(self.tasks):
+                # Of a wait that ended in time the timer is still there, for an hour perhaps.
+                self._timers = [timer for timer in self._timers if timer[3].waiting and timer[3].turn == timer[2]]
+                heapq.heapify(self._timers)
 
     # --- threads
 
@@ -232,7 +237,8 @@ class Loop:
 
 # --- streams
 
-_PIECE = 1024 * 1024
+_PIECE, _FIRST = 1024 * 1024, 64 * 1024
+"""Bytes that are moved at once: the most, and as long as the receiver does not take all of it."""
 _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
@@ -249,8 +255,7 @@ class Stream:
     async def more(self, seconds: float) -> bytes:
         """What was kept, else what comes next; empty at its end. Raises TimeoutError, ConnectionError."""
         if self._buffer:
-            data, self._buffer = self._buffer, b""
-            return data
+            return self.kept()
         until = time.monotonic() + seconds
         while True:
             try:
@@ -262,6 +267,11 @@ class Stream:
                 continue
             self.ended = not data
             return data
+
+    def kept(self) -> bytes:
+        """What was given back."""
+        data, self._buffer = self._buffer, b""
+        return data
 
     def keep(self, data: bytes) -> None:
         """Give back what was read too much."""
@@ -303,13 +313,13 @@ async def pump(source: Stream, sink: Stream, counted: Callable[[int], None]) -> 
     There is no bound on time: a stream may stand still while both ends are there. Raises ConnectionError.
     """
     loop, turns = source.loop, 0
-    while kept := (await source.more(0) if source._buffer else b""):  # noqa: SLF001
+    while kept := source.kept():
         await sink.send(kept)
         counted(len(kept))
-    take, give = source.sock.recv_into, sink.sock.send
+    take, give, size = source.sock.recv_into, sink.sock.send, _FIRST
     while True:
         try:
-            count = take(_shared)
+            count = take(_shared[:size])
         except BlockingIOError:
             await loop.readable(source.sock)
             turns = 0
@@ -327,7 +337,9 @@ async def pump(source: Stream, sink: Stream, counted: Callable[[int], None]) -> 
             sent = 0
         if sent < count:
             await sink.send(bytes(_shared[sent:count]))
-            turns = 0
+            turns, size = 0, _FIRST
+        elif count == size:
+            size = min(2 * size, _PIECE)
         counted(count)
         turns += 1
         if turns >= TURNS:

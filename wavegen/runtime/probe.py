@@ -25,12 +25,13 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import probe_common
+import probe_egress
 import probe_files
 import probe_kernel
 import probe_network
 import probe_process
 
-ATTEMPTS = {**probe_files.ATTEMPTS, **probe_kernel.ATTEMPTS, **probe_network.ATTEMPTS, **probe_process.ATTEMPTS}
+ATTEMPTS = {**probe_files.ATTEMPTS, **probe_kernel.ATTEMPTS, **probe_network.ATTEMPTS, **probe_egress.ATTEMPTS, **probe_process.ATTEMPTS}
 SECONDS = 2.0
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 

@@ -57,10 +57,29 @@ def name_servers() -> Iterator[Answer]:
     servers = [parts[1] for line in lines if len(parts := line.split()) > 1 and parts[0] == "nameserver"]
     for place, server in enumerate(servers[:3], 1):
         for answer in routes([server.partition("%")[0]], [53]):
-            # An address on loopback always has a way; whether somebody answers there is what the canary tells.
+            # An address on loopback always has a way: who answers there?
             loopback = server.startswith("127.") or server == "::1"
-            yield (f"name server {place}", "unknown" if loopback else answer[1], "on loopback" if loopback else answer[2])
+            yield _answers(f"name server {place}", server) if loopback else (f"name server {place}", answer[1], answer[2])
     yield from sockets(["/run/nscd/socket", "/var/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve"])
+
+
+_ROOT_SERVERS = b"wg\1\0\0\1\0\0\0\0\0\0" + b"\0" + b"\0\2\0\1"
+"""Which are the name servers of the root? Every resolver knows; who answers for a list of names alone does not."""
+_NO_SUCH_NAME = 3
+
+
+def _answers(target: str, server: str) -> Answer:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) as client:
+            client.settimeout(_SECONDS)
+            client.connect((server, 53))
+            client.send(_ROOT_SERVERS)
+            code = client.recv(4096)[3] & 15
+            return told(target, "knows listed names alone", reached=code != _NO_SUCH_NAME)
+    except TimeoutError:
+        return stopped(target, "no answer")
+    except OSError as failed:
+        return refused(target, failed)
 
 
 def _talk(client: socket.socket) -> bool:
