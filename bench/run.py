@@ -7,45 +7,15 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
 
-RUNS = int(os.environ.get("WAVEGEN_BENCH_RUNS", "60"))
+import egress
+from side_by_side import RUNS, bwrap_of, compare
+
 CORPUS = Path(__file__).parent.parent.parent / "shared/manifests/current.yaml"
-
-
-def once(argv: list[str], directory: Path) -> float:
-    """Milliseconds of one run; it must succeed. A word @FILE is the descriptor of that file, open."""
-    handles = [os.open(word.removeprefix("@"), os.O_RDONLY) for word in argv if word.startswith("@")]
-    argv = [str(handles[0]) if word.startswith("@") else word for word in argv]
-    start = time.perf_counter()
-    done = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=handles, check=False)
-    taken = (time.perf_counter() - start) * 1000
-    for handle in handles:
-        os.close(handle)
-    if done.returncode:
-        sys.exit(f"{shlex.join(argv)}: status {done.returncode}")
-    return taken
-
-
-def compare(title: str, directory: Path, base: tuple[str, list[str]], *others: tuple[str, list[str]], limit: str, runs: int = RUNS) -> None:
-    """Print the base and each other with their ratio to it."""
-    columns: dict[str, list[float]] = {name: [] for name, _ in (base, *others)}
-    for turn in range(runs + 3):
-        for name, argv in (base, *others):
-            taken = once(argv, directory)
-            if turn >= 3:  # noqa: PLR2004  the first three warm the caches
-                columns[name].append(taken)
-    print(f"\n{title} (aim: {limit})")
-    reference = median(columns[base[0]])
-    for name, values in columns.items():
-        middle = median(values)
-        print(f"  {name:<34} {middle:8.1f} ms  [{min(values):.1f}..{max(values):.1f}]  {middle / reference:5.2f}x  {middle - reference:+8.1f} ms")
 
 
 def personas(count: int) -> str:
@@ -68,15 +38,12 @@ def main() -> None:
         project.mkdir()
         (project / "wave.yaml").write_text(CORPUS.read_text(encoding="utf-8") if CORPUS.exists() else personas(31), encoding="utf-8")
         subprocess.run([*wavegen, "render"], cwd=project, check=True, capture_output=True)
-        for shell in ("default", "restricted"):
+        for shell, limit in (("default", "1.5x"), ("restricted", "5x, as it starts Python and a network namespace too")):
             wrapper = [str(project / ".wavegen/bin" / shell), "/bin/true"]
             subprocess.run(wrapper, cwd=project, check=True)
-            printed = subprocess.run([wrapper[0], "--print", "--", "/bin/true"], cwd=project, check=True, capture_output=True, text=True).stdout
             (rules,) = (base / "home/.local/state/wavegen").glob(f"*/{shell}/filter-*")
-            raw = shlex.split(printed)
-            end = raw.index("--")
-            raw[end:end] = ["--new-session", "--seccomp", f"@{rules}"]
-            compare(f"starting {shell}", project, ("bwrap with the same arguments", raw), (f"wrapper of {shell}", wrapper), limit="1.5x")
+            raw = bwrap_of(wrapper, rules, project)
+            compare(f"starting {shell}", project, ("bwrap with the same arguments", raw), (f"wrapper of {shell}", wrapper), limit=limit)
         bare = ("python3 -c pass", [python, "-c", "pass"])
         render = ("render, nothing to do", [*wavegen, "render"])
         help_ = ("--help", [*wavegen, "--help"])
@@ -98,6 +65,7 @@ def main() -> None:
         many.mkdir()
         (many / "wave.yaml").write_text(personas(1000), encoding="utf-8")
         compare("1,000 personas", many, bare, ("render", [*wavegen, "render"]), limit="1,500 ms", runs=8)
+    egress.main()
 
 
 if __name__ == "__main__":

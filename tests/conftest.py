@@ -16,9 +16,20 @@ import pytest
 TOOLS = {
     "bash": ("bash", "-c", "((BASH_VERSINFO[0] >= 5))"),
     "bwrap": ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"),
+    "curl": ("curl", "--version"),
     "git": ("git", "--version"),
+    "go": ("go", "version"),
+    "java": ("javac", "-version"),
+    "nc": ("nc", "-h"),
     "nix": ("nix-instantiate", "--eval", "--expr", "1"),
+    "node": ("node", "-e", "fetch"),
+    "npm": ("npm", "--version"),
+    "openssl": ("openssl", "version"),
+    "pip": ("/usr/bin/python3", "-m", "pip", "--version"),
+    "postgres": ("sh", "-c", "psql --version && ls /usr/lib/postgresql/*/bin/initdb"),
     "shellcheck": ("shellcheck", "--version"),
+    "ssh": ("ssh", "-V"),
+    "sshd": ("sh", "-c", "test -x /usr/sbin/sshd"),
     "user": ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"),
 }
 MAY_SKIP = "WAVEGEN_MAY_SKIP"

@@ -14,7 +14,7 @@ from helpers import ROOT
 
 _LETTERS = frozenset(string.ascii_lowercase + string.digits + "_-")
 _METADATA = ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
-_OF_THE_LINK = ("localhost", "local", "localdomain")
+_OF_THE_LINK = ("localhost", "local", "localdomain", "invalid", "onion")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -112,10 +112,8 @@ def _about(entry: Entry, host: str | Address) -> bool:
     return entry.host == host
 
 
-def _nearest(entries: Iterable[Entry], port: int) -> Entry | None:
-    fitting = [entry for entry in entries if entry.port in ("*", port) or (entry.port == "" and port in (80, 443))]
-    fitting.sort(key=lambda entry: (entry.wildcard, -len(entry.host)))  # stable: the earlier line of two about the same
-    return fitting[0] if fitting else None
+def _fitting(entries: Iterable[Entry], port: int) -> list[Entry]:
+    return [entry for entry in entries if entry.port == "*" or entry.port == port or (entry.port == "" and port in (80, 443))]  # noqa: PLR1714
 
 
 def allowed(lists: Lists, host: str | Address, port: int) -> bool:
@@ -124,15 +122,14 @@ def allowed(lists: Lists, host: str | Address, port: int) -> bool:
         return False
     if host in ("localhost", ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")):
         return port in lists.loopback
-    listed = [entry for entry in lists.allow if _about(entry, host)]
-    nearest = _nearest(listed, port)
+    listed = _fitting((entry for entry in lists.allow if _about(entry, host)), port)
     if not isinstance(host, str):
-        return nearest is not None
+        return bool(listed)
     if host in _METADATA:
-        return nearest is not None and nearest.private and not nearest.wildcard
+        return any(entry.private and not entry.wildcard for entry in listed)
     if "." not in host or host.split(".")[-1] in _OF_THE_LINK:
-        return nearest is not None and nearest.private
-    return nearest is not None or (lists.anything and not listed)
+        return any(entry.private for entry in listed)
+    return bool(listed) or lists.anything
 
 
 def allowed_text(lists: Lists, text: bytes, default: int = 0) -> bool:

@@ -250,7 +250,6 @@ def test_a_name_that_no_port_lets_through_is_not_known_and_denied_ones_never_are
     assert known > 300
 
 
-@pytest.mark.xfail(strict=True, reason="defect: `known` looks at the first entry alone, so that DNS refuses a local name that a later entry lets through")
 @pytest.mark.parametrize("name", ["db", "metadata.google.internal"])
 def test_a_name_that_some_port_lets_through_is_known(name: str) -> None:
     rules = built(Lists(allow=[Entry(name), Entry(name, port=5432, private=True)]))
@@ -258,7 +257,6 @@ def test_a_name_that_some_port_lets_through_is_known(name: str) -> None:
     assert rules.known(names.Target(name=name)).allowed
 
 
-@pytest.mark.xfail(strict=True, reason="defect: the host's loopback is decided before the deny list")
 @pytest.mark.parametrize("text", ["localhost", "127.0.0.1", "[::1]"])
 def test_deny_beats_the_loopback_ports_too(text: str) -> None:
     rules = built(Lists(deny=[Entry(text)], loopback=[5432]))

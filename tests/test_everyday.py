@@ -16,13 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import conftest
 import pytest
 import world
 from fence import PYTHON, Fence, name_of
 from world import Authority, Ssh, Web
-
-conftest.TOOLS.update(world.TOOLS)
 
 pytestmark = pytest.mark.needs("bwrap", "user", "openssl", "curl", "node", "java", "git", "ssh", "sshd", "postgres")
 

@@ -33,22 +33,8 @@ from typing import Self
 LOOPBACK = "127.0.0.1"
 GIT_BACKEND = "git-http-backend"
 
+
 # What shows that a tool works, for the `needs` marker; each is a program of the distribution.
-TOOLS = {
-    "curl": ("curl", "--version"),
-    "go": ("go", "version"),
-    "java": ("javac", "-version"),
-    "nc": ("nc", "-h"),
-    "node": ("node", "-e", "fetch"),
-    "npm": ("npm", "--version"),
-    "openssl": ("openssl", "version"),
-    "pip": ("/usr/bin/python3", "-m", "pip", "--version"),
-    "postgres": ("sh", "-c", "psql --version && ls /usr/lib/postgresql/*/bin/initdb"),
-    "ssh": ("ssh", "-V"),
-    "sshd": ("sh", "-c", "test -x /usr/sbin/sshd"),
-}
-
-
 def run(*command: str | Path, cwd: Path | None = None, stdin: bytes = b"") -> bytes:
     """What a command of the host prints; it must succeed."""
     done = subprocess.run([str(word) for word in command], cwd=cwd, input=stdin, capture_output=True, timeout=60)

@@ -13,14 +13,16 @@ import binascii
 import contextlib
 import errno
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 
 import egress_names as names
 import egress_wire as wire
 from egress_log import Log
 from egress_loop import Loop, Stream, pump
-from egress_rules import LOOPBACK, TLS_PORT, Rule, Rules, pool
+from egress_rules import LOOPBACK, TLS_PORT, Decision, Rule, Rules, pool
 from egress_say import advice, because
 
 TYPE_CHECKING = False
@@ -40,6 +42,8 @@ HALF_CLOSED = 600.0
 CONNECTIONS = 512
 NAMES = 16384
 """Names that get an address. Nothing is taken away again: an address must never become another name's."""
+_STALE = 5.0
+"""Seconds after which a connection that one end has closed makes room, where there is none."""
 _STAGGER = 0.25
 """Seconds until the next address is tried beside the first (RFC 8305)."""
 _ADDRESSES = 8
@@ -54,9 +58,9 @@ class RefusedError(Exception):
 class Upstream:
     """The proxy that this host itself must use."""
 
-    def __init__(self, address: str, port: int, login: str, direct: Iterable[str]) -> None:
+    def __init__(self, address: str, port: int, login: bytes, direct: Iterable[str]) -> None:
         self.address, self.port = address, port
-        self.headers = ((b"Proxy-Authorization", b"Basic " + binascii.b2a_base64(login.encode(), newline=False)),) if login else ()
+        self.headers = ((b"Proxy-Authorization", b"Basic " + binascii.b2a_base64(login, newline=False)),) if login else ()
         self._direct = tuple(name.strip().lower().lstrip("*.") for name in direct if name.strip())
 
     def serves(self, target: names.Target) -> bool:
@@ -172,30 +176,41 @@ class Egress:
                 await self.loop.readable(listener)
                 continue
             except OSError as failed:
-                if failed.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    await self.loop.sleep(0.1)
+                # Too few descriptors, most likely; whatever it is, others have their turn.
+                await self.loop.sleep(0.1 if failed.errno != errno.ECONNABORTED else 0)
                 continue
             self.loop.watch(sock)
             client = Stream(self.loop, sock)
             connection = Connection(self, client, "direct" if purpose == "direct" else "dns" if purpose == "dns-tcp" else "connect")
-            if len(self._connections) >= CONNECTIONS:
+            if len(self._connections) >= CONNECTIONS and not self._made_room():
                 if purpose == "proxy":
                     with contextlib.suppress(OSError):
                         sock.send(_http_answer("429 Too Many Requests", "too many connections at once"))
                 connection.finish("deny", "limit", reset=purpose != "proxy")
                 continue
             self._connections.add(connection)
-            self.loop.spawn(self._guarded(connection, answer(connection)))
+            self.loop.spawn(self._guarded(connection, answer))
 
-    async def _guarded(self, connection: Connection, work: Coroutine[Any, Any, None]) -> None:
+    def _made_room(self) -> bool:
+        """End the connection of whose two ends one has long been gone, if there is one."""
+        now = time.monotonic()
+        waiting = [connection for connection in self._connections if connection.halves == 1 and now - connection.last > _STALE]
+        if waiting:
+            self._abort(min(waiting, key=lambda connection: connection.last), "timeout")
+        return bool(waiting)
+
+    async def _guarded(self, connection: Connection, work: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
         """Whatever happens to one connection ends that alone."""
         try:
-            await work
+            await work(connection)
         except RefusedError as refused:
             connection.finish("error" if str(refused) in ("unresolved", "unreachable") else "deny", str(refused), reset=connection.via == "direct")
         except TimeoutError:
             connection.finish("error", "timeout", reset=True)
         except _PROBLEMS:
+            connection.finish("error", "ended", reset=True)
+        except Exception as failed:  # noqa: BLE001  the others go on
+            _bug(failed)
             connection.finish("error", "ended", reset=True)
         finally:
             if not connection.halves:
@@ -242,6 +257,11 @@ class Egress:
             return wire.dns_answer(question, wire.SERVFAIL)
         # No AAAA, as the address is an IPv4 one; no HTTPS or SVCB, which would offer QUIC and ECH.
         return wire.dns_answer(question, wire.NOERROR, (wire.A, address) if question.kind in (wire.A, wire.ANY) else None)
+
+    def _meant(self, target: names.Target) -> names.Target:
+        """The name that an address stands for: some clients look names up themselves, and ask for what they find."""
+        name = self._by_address.get(target.address)
+        return names.Target(name=name) if name else target
 
     def _pointer(self, question: wire.Question, text: bytes) -> bytes:
         with contextlib.suppress(names.BadNameError):
@@ -453,12 +473,15 @@ class Egress:
         connection.halves = 2
         connection.last = time.monotonic()
         for source, sink, counted in ((client, server, connection.sent), (server, client, connection.received)):
-            connection.tasks.add(self.loop.spawn(self._half(connection, pump(source, sink, counted))))
+            connection.tasks.add(self.loop.spawn(self._half(connection, partial(pump, source, sink, counted))))
 
-    async def _half(self, connection: Connection, work: Coroutine[Any, Any, None]) -> None:
+    async def _half(self, connection: Connection, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except (*_PROBLEMS, wire.BadMessageError):
+            connection.aborted = True
+        except Exception as failed:  # noqa: BLE001  the others go on
+            _bug(failed)
             connection.aborted = True
         connection.halves -= 1
         if connection.over:
@@ -478,8 +501,7 @@ class Egress:
         """Somebody connected to an address that stands for a name."""
         place = connection.client.sock.getsockname()
         address, port = names.plain(socket.inet_pton(connection.client.sock.family, place[0])), place[1]
-        name = self._by_address.get(address)
-        target = names.Target(name=name) if name else names.Target(address=address)
+        target = self._meant(names.Target(address=address))
         await self._reach(connection, target, port)
         await self._checked(connection, target)
         self._relay(connection)
@@ -514,7 +536,7 @@ class Egress:
                 raise RefusedError("method" if code == wire.BAD_COMMAND else "bad-request")
             try:
                 connection.name, connection.port = host.decode("latin-1"), port
-                target = names.target(host)
+                target = self._meant(names.target(host))
                 if not port:
                     raise names.BadNameError("no port")
             except names.BadNameError:
@@ -549,6 +571,7 @@ class Egress:
             connection.via = "connect" if request.method == b"CONNECT" else "http"
             connection.name = request.authority.decode("latin-1")
             target, port = names.authority(request.authority, port=0 if request.method == b"CONNECT" else 80)
+            target = self._meant(target)
             client.keep(request.rest)
             if request.method != b"CONNECT":
                 await self._one_request(connection, request, target, port)
@@ -594,7 +617,7 @@ class Egress:
         if decision.allowed and self._looked_at(decision.rule, port):
             connection.name, connection.port, connection.rule = str(target), port, decision.rule
             raise RefusedError("not-tls")
-        if self.upstream and decision.allowed and self.upstream.serves(target) and (str(target), port) not in self._connect_to:
+        if self._by_upstream(request, decision, target) and (str(target), port) not in self._connect_to:
             connection.name, connection.port, connection.rule = str(target), port, decision.rule
             if target.address and decision.rule and self.rules.judge(decision.rule, target.address):
                 raise RefusedError(self.rules.judge(decision.rule, target.address))
@@ -608,8 +631,13 @@ class Egress:
         await server.send(head, HANDSHAKE)
         connection.sent(len(head))
         connection.halves = 2
-        connection.tasks.add(self.loop.spawn(self._half(connection, self._body(connection, request, server))))
-        connection.tasks.add(self.loop.spawn(self._half(connection, self._response(connection, request, server))))
+        connection.tasks.add(self.loop.spawn(self._half(connection, partial(self._body, connection, request, server))))
+        connection.tasks.add(self.loop.spawn(self._half(connection, partial(self._response, connection, request, server))))
+
+    def _by_upstream(self, request: wire.Request, decision: Decision, target: names.Target) -> bool:
+        """Whether the host's proxy gets the request itself. After an upgrade it would be told of other hosts: then by a tunnel."""
+        through = self.upstream is not None and self.upstream.serves(target) and decision.rule not in self.rules.loopback.values()
+        return decision.allowed and through and not request.upgrade
 
     async def _body(self, connection: Connection, request: wire.Request, server: Stream) -> None:
         """The request's body, and nothing that follows it."""
@@ -630,12 +658,16 @@ class Egress:
     async def _response(self, connection: Connection, request: wire.Request, server: Stream) -> None:
         """The answer, with the end of the connection said in it; after 101 both may say what they like."""
         client, data, status = connection.client, b"", 0
+        searched = 0
         while status < 200:
             more = await server.more(IDLE)
             if not more:
                 raise EOFError
             data += more
-            found = wire.http_status(data)
+            # Looked at as a whole only where its end may be: it may come byte by byte.
+            ended = b"\r\n\r\n" in data[max(0, searched - 3) :] or len(data) > wire.HEAD_MAX
+            searched = len(data)
+            found = wire.http_status(data) if ended else None
             while found:
                 status, head, data = found
                 await client.send(head, IDLE)
@@ -645,11 +677,12 @@ class Egress:
                     self._relay(connection)
                     connection.halves += 1  # this one, which ends now
                     return
+                searched = 0
                 found = wire.http_status(data) if status < 200 else None
         if request.upgrade:
             # The server has declined; nobody has watched the client until now, as it might have spoken.
             connection.halves += 1
-            connection.tasks.add(self.loop.spawn(self._half(connection, _drain(client))))
+            connection.tasks.add(self.loop.spawn(self._half(connection, partial(_drain, client))))
         server.keep(data)
         await pump(server, client, connection.received)
         self._abort(connection, reset=False)
@@ -659,6 +692,10 @@ async def _drain(client: Stream) -> None:
     """What a client says now is dropped, until it is gone."""
     while await client.more(IDLE):
         pass
+
+
+def _bug(failed: Exception) -> None:
+    sys.stderr.write(f"wavegen: warning: a connection ended by a fault of the launcher: {type(failed).__name__}: {failed} (please report it)\n")
 
 
 def _is_connected(sock: socket.socket) -> bool:

@@ -13,6 +13,9 @@ import time
 
 _SIZE_MAX = 8 * 1024 * 1024
 """Bytes, after which a new file is begun; one old one is kept."""
+_A_MINUTE = 200
+"""Refusals that are written in a minute; the others are counted."""
+_NAME = 128
 _AGAIN = 5.0
 """Seconds within which the same refusal is not written again."""
 _REMEMBERED = 1024
@@ -26,6 +29,7 @@ class Log:
         self._handle = -1
         self._failed = False
         self._lately: dict[tuple[object, ...], float] = {}
+        self._minute, self._refusals = 0, 0
         if path:
             self._open()
 
@@ -47,12 +51,25 @@ class Log:
 
     def write(self, **fields: object) -> None:
         """One decision."""
-        if self._handle < 0:
-            return
         now = time.time()
+        if self._handle < 0 or (fields.get("verdict") != "allow" and not self._has_room(int(now) // 60)):
+            return
+        self._append(now, fields)
+
+    def _has_room(self, minute: int) -> bool:
+        """Whether one more refusal is written: a command could else push out what it did before."""
+        if minute != self._minute:
+            left_out, self._minute, self._refusals = self._refusals - _A_MINUTE, minute, 0
+            if left_out > 0:
+                nothing = {"address": None, "rule": None, "line": None, "up": 0, "down": 0, "ms": 0}
+                self._append(time.time(), {"verdict": "deny", "via": "dns", "name": f"{left_out} more", "port": 0, **nothing, "reason": "limit"})
+        self._refusals += 1
+        return self._refusals <= _A_MINUTE
+
+    def _append(self, now: float, fields: dict[str, object]) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         # Only ASCII without control characters: what a command asks for is printed on somebody's terminal.
-        line = json.dumps({"time": stamp, "shell": self.shell, "pid": os.getpid(), **fields}) + "\n"
+        line = json.dumps({"time": stamp, "shell": self.shell, "pid": os.getpid(), **fields, "name": str(fields["name"])[:_NAME]}) + "\n"
         try:
             os.write(self._handle, line.encode("ascii"))
             if os.lseek(self._handle, 0, os.SEEK_CUR) > _SIZE_MAX:

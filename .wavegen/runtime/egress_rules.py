@@ -160,27 +160,29 @@ class Rules:
 
     def decide(self, target: names.Target, port: int) -> Decision:
         """Whether a host may be asked on a port. Deny beats allow; names are compared by whole labels."""
-        if target.name == "localhost" or target.address in LOOPBACK:
-            return Decision(allowed=port in self.loopback, reason="" if port in self.loopback else "loopback-port", rule=self.loopback.get(port))
         for rule in self._deny.find(target):
             if not rule.port or rule.on(port):
                 return Decision(allowed=False, reason="denied", rule=rule)
+        if target.name == "localhost" or target.address in LOOPBACK:
+            return Decision(allowed=port in self.loopback, reason="" if port in self.loopback else "loopback-port", rule=self.loopback.get(port))
         return self._listed(target, port)
 
     def _listed(self, target: names.Target, port: int | None) -> Decision:
-        found = self._allow.find(target)
-        rule = next((rule for rule in found if port is None or rule.on(port)), None)
-        if target.name in names.METADATA_NAMES and not (rule and not rule.wildcard and rule.allow_private):
-            return Decision(allowed=False, reason="metadata")
-        if target.name and names.is_local(target.name) and not (rule and rule.allow_private):
-            return Decision(allowed=False, reason="local-name")
-        if rule is not None:
-            return Decision(allowed=True, rule=rule)
+        about = self._allow.find(target)
+        found = [rule for rule in about if port is None or rule.on(port)]
+        if target.name in names.METADATA_NAMES:
+            found = [rule for rule in found if rule.allow_private and not rule.wildcard]
+            return Decision(allowed=True, rule=found[0]) if found else Decision(allowed=False, reason="metadata")
+        if target.name and names.is_local(target.name):
+            found = [rule for rule in found if rule.allow_private]
+            return Decision(allowed=True, rule=found[0]) if found else Decision(allowed=False, reason="local-name")
         if found:
-            return Decision(allowed=False, reason="port", rule=found[0])
-        if target.address:
-            return Decision(allowed=False, reason="literal")
-        return Decision(allowed=True, rule=self._any) if self.anything else Decision(allowed=False, reason="not-listed")
+            return Decision(allowed=True, rule=found[0])
+        if self.anything and target.name:
+            return Decision(allowed=True, rule=self._any)
+        if about:
+            return Decision(allowed=False, reason="port", rule=about[0])
+        return Decision(allowed=False, reason="literal" if target.address else "not-listed")
 
     def judge(self, rule: Rule, address: bytes) -> str:
         """Why an address that a name has led to must not be reached; empty where it may.

@@ -69,7 +69,7 @@ class Options:
     def _take(self, rest: list[str]) -> None:  # noqa: C901  one case for each option
         option = rest.pop(0)
         match option:
-            case "--python":
+            case "--python" | "--cache":
                 rest.pop(0)
             case "--state":
                 self.state = rest.pop(0)
@@ -352,6 +352,12 @@ def main(arguments: Sequence[str]) -> NoReturn:
     mask: Mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *PASSED_ON}))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     rules = options.rules()
+    proxy = None
+    if options.upstream:
+        # All that may be wrong is said before anything runs.
+        import launch_serve
+
+        proxy = launch_serve.upstream(options)
     try:
         started = _start(options, listeners(rules), mask, inside=False)
         if started.failed in _REFUSALS:
@@ -367,7 +373,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         # While bwrap builds the fence; who connects already waits in the sockets' queues.
         import launch_serve
 
-        launch_serve.serve(options, rules, started)  # does not come back
+        launch_serve.serve(options, rules, started, proxy)  # does not come back
     except (OSError, RuntimeError) as failed:
         # bwrap ends with this process, and nothing of the command is left.
         cannot(f"the launcher has too little to work with: {failed}", "raise the limits of processes and open files: ulimit -u, ulimit -n")

@@ -136,6 +136,8 @@ class Loop:
         for task in tuple(self.tasks):
             self.cancel(task)
         self._epoll.close()
+        os.close(self._wake)
+        os.close(self._woken)
 
     def _turn(self) -> None:
         now = time.monotonic()
@@ -207,7 +209,12 @@ class Loop:
             if task not in self.tasks:
                 continue
             self._looking += 1
-            _thread.start_new_thread(self._work, (task, result, work))
+            try:
+                _thread.start_new_thread(self._work, (task, result, work))
+            except RuntimeError:
+                # A command may use up the processes that its user may have.
+                self._found.append((task, result, OSError(errno.EAGAIN, "no thread for a lookup")))
+                self._poke()
 
     def _work(self, task: Task, result: list[Any], work: Callable[[], Any]) -> None:
         try:
@@ -307,7 +314,7 @@ _shared = memoryview(bytearray(_PIECE))
 """Read into and sent from at once, by whichever stream has its turn: what cannot be sent at once is copied out."""
 
 
-async def pump(source: Stream, sink: Stream, counted: Callable[[int], None]) -> None:
+async def pump(source: Stream, sink: Stream, counted: Callable[[int], None]) -> None:  # noqa: C901  no calls in the hottest loop
     """Move everything from one to the other, and then the end of it. Reads no more than is taken (back-pressure).
 
     There is no bound on time: a stream may stand still while both ends are there. Raises ConnectionError.

@@ -210,7 +210,8 @@ def _plain_kind(address: bytes) -> str:
         value = int.from_bytes(address, "big")
         if any(len(address) == size and value >> free == base for size, base, free in networks):
             return name
-    return PUBLIC
+    # IANA has given out nothing else yet (RFC 4291, 2.4).
+    return PRIVATE if len(address) == _V6 and address[0] >> 5 != 1 else PUBLIC
 
 
 def _inside(address: bytes) -> list[bytes]:
@@ -231,4 +232,4 @@ def _inside(address: bytes) -> list[bytes]:
 
 def is_local(name: str) -> bool:
     """Whether a name is of this machine or its link, or has no dot: whatever it leads to is not on the internet."""
-    return "." not in name or name.rpartition(".")[2] in ("localhost", "local", "localdomain")
+    return "." not in name or name.rpartition(".")[2] in ("localhost", "local", "localdomain", "invalid", "onion")

@@ -2,7 +2,7 @@
 
     python3 -I -S launch.py --python A[:B...] --state DIR ... -- BWRAP ARGUMENT... -- COMMAND ARGUMENT...
 
-This file is read anew at each start, so it is short: the rest is in modules whose compiled form is kept in DIR.
+This file is read anew at each start, so it is short: the rest is in modules whose compiled form is kept in the DIR of --cache.
 """
 
 import os
@@ -22,8 +22,8 @@ if sys.version_info < (3, 10):
 
 # -I leaves the script's own directory out. Nothing is written there, as it is read-only inside.
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-if "--state" in own:
-    sys.pycache_prefix = os.path.join(own[own.index("--state") + 1], "pycache")
+if "--cache" in own:
+    sys.pycache_prefix = own[own.index("--cache") + 1]
 else:
     sys.dont_write_bytecode = True
 

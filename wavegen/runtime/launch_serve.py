@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import sys
+from urllib.parse import unquote_to_bytes
 
 from egress import Egress, Upstream
 from egress_log import Log
@@ -28,7 +29,7 @@ _DESCRIPTORS = 4096
 """What the launcher may open: each connection has two. The command keeps the bound that it was given."""
 
 
-def serve(options: Options, rules: Rules, started: Started) -> NoReturn:
+def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | None) -> NoReturn:
     """Until bwrap ends; this process ends as it did."""
     os.set_blocking(started.report, False)
     report = Report(started.report)
@@ -38,7 +39,7 @@ def serve(options: Options, rules: Rules, started: Started) -> NoReturn:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS), most))
     log = Log(os.path.join(options.state, "network.jsonl") if options.state else "", options.shell)
-    egress = Egress(rules, log, shell=options.shell, connect_to=options.connect_to, upstream=_upstream(options))
+    egress = Egress(rules, log, shell=options.shell, connect_to=options.connect_to, upstream=proxy)
     done = _thread.allocate_lock()
     done.acquire()
 
@@ -136,7 +137,7 @@ def _not_started(options: Options) -> int:
             cannot("bwrap could not build the fence", "its message stands above")
 
 
-def _upstream(options: Options) -> Upstream | None:
+def upstream(options: Options) -> Upstream | None:
     """The host's own proxy, from the wrapper: its address and the names that are reached without it."""
     text = os.environ.pop("wg_upstream", "")
     if not options.upstream or not text:
@@ -149,13 +150,7 @@ def _upstream(options: Options) -> Upstream | None:
     try:
         if scheme.lower() != "http":
             raise BadNameError(scheme)
-        target, port = authority(host.encode(), port=HTTP_PORT)
+        target, port = authority(os.fsencode(host), port=HTTP_PORT)
     except (BadNameError, UnicodeError):
         cannot("HTTPS_PROXY of the host is not http://HOST:PORT", "set it so, or remove upstream_proxy from the manifest")
-    return Upstream(str(target), port, _decoded(login), direct.split(","))
-
-
-def _decoded(text: str) -> str:
-    """A login of a URL: its %XX as bytes."""
-    first, *rest = text.split("%")
-    return first + "".join(chr(int(part[:2], 16)) + part[2:] if len(part) > 1 else "%" + part for part in rest)
+    return Upstream(str(target), port, unquote_to_bytes(os.fsencode(login)), direct.split(","))

@@ -1,0 +1,328 @@
+"""How fast the filtered network is, beside raw bwrap, `srt` and `hozo` where they are installed, in one run.
+
+`WAVEGEN_BENCH_PATH` names directories with them that are not on the PATH. By itself: `python bench/egress.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from side_by_side import RUNS, bwrap_of, compare, ratios, take_turns
+
+MEBIBYTES = int(os.environ.get("WAVEGEN_BENCH_MIB", "512"))
+TURNS = int(os.environ.get("WAVEGEN_BENCH_STREAMS", "7"))
+CONNECTS, HELD = 1000, 200
+NAME, HTTP, HELLO = "bench.example.org", 8080, 9000
+PROXY = "http://127.0.0.1:3128"
+PIECE = 1024 * 1024
+
+MANIFEST = f"""\
+apiVersion: v1
+kind: WaveManifest
+metadata: {{name: egress}}
+runtime:
+  sandbox:
+    default_allowed_domains: ["{NAME}:{HTTP}", "{NAME}:{HELLO}"]
+"""
+
+# Inside and outside: a server that speaks first, reached in several ways; milliseconds until its first byte, as JSON.
+CONNECTING = r"""
+import json, socket, sys, time
+way, host, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+question = b"\x12\x34\1\0\0\1\0\0\0\0\0\0" + b"".join(bytes([len(l)]) + l for l in host.encode().split(b".")) + b"\0\0\1\0\1"
+address = socket.gethostbyname(host) if way in ("direct", "transparent") else "127.0.0.1"
+taken = []
+for _ in range(count):
+    start = time.perf_counter()
+    if way == "dns":
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.connect((address, 53))
+            sock.send(question)
+            assert len(sock.recv(512)) > len(question)
+    else:
+        with socket.socket() as sock:
+            sock.connect((address, 3128 if way == "connect" else port))
+            if way == "connect":
+                sock.send(b"CONNECT %b:%d HTTP/1.1\r\nHost: %b:%d\r\n\r\n" % (host.encode(), port, host.encode(), port))
+                said = b""
+                while b"\r\n\r\n" not in said:
+                    more = sock.recv(4096)
+                    assert more
+                    said += more
+                assert b" 200 " in said.split(b"\r\n", 1)[0], said
+                if said.endswith(b"\r\n\r\n"):
+                    assert sock.recv(1)
+            else:
+                assert sock.recv(1)
+    taken.append((time.perf_counter() - start) * 1000)
+print(json.dumps(taken))
+"""
+
+# Inside: says when so many connections are open, and holds them.
+HOLDING = """
+import socket, sys
+host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+held = []
+for _ in range(count):
+    held.append(socket.create_connection((host, port)))
+    assert held[-1].recv(1)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+# --- servers
+
+
+def serve_http(listener: socket.socket) -> None:
+    """GET /BYTES sends so many, PUT takes what it is given. The kernel copies; Python only starts it."""
+    handle = os.memfd_create("body")
+    os.truncate(handle, 16 * PIECE)
+    os.pwrite(handle, os.urandom(PIECE) * 16, 0)
+
+    def answer(sock: socket.socket) -> None:
+        with sock, contextlib.suppress(ConnectionError):
+            head, rest = b"", b""
+            while not rest and b"\r\n\r\n" not in head:
+                more = sock.recv(65536)
+                if not more:
+                    return
+                head += more
+            head, _, rest = head.partition(b"\r\n\r\n")
+            method, path = head.split()[:2]
+            if method == b"GET":
+                left = int(path.rpartition(b"/")[2])
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % left)
+                while left:
+                    left -= os.sendfile(sock.fileno(), handle, 0, min(left, 16 * PIECE))
+                sock.recv(1)  # the client closes: where the server does, srt now and then loses what it has not passed on
+                return
+            (left,) = (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+            left -= len(rest)
+            buffer = memoryview(bytearray(PIECE))
+            while left:
+                count = sock.recv_into(buffer, min(left, PIECE))
+                if not count:
+                    return
+                left -= count
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    while True:
+        threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+
+def serve_hello(listener: socket.socket) -> None:
+    """Speaks first, one byte, and closes when the client does."""
+    with selectors.DefaultSelector() as events:
+        events.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in events.select():
+                if key.fileobj is listener:
+                    sock, _ = listener.accept()
+                    with contextlib.suppress(ConnectionError):
+                        sock.send(b"!")
+                    events.register(sock, selectors.EVENT_READ)
+                else:
+                    sock = key.fileobj  # type: ignore[assignment]
+                    events.unregister(sock)
+                    sock.close()
+
+
+@contextlib.contextmanager
+def server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A process of its own that serves; its port."""
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                serve(listener)
+            finally:
+                os._exit(1)
+        port = listener.getsockname()[1]
+    try:
+        yield port
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+# --- what is measured
+
+
+class Ground:
+    """A project, what starts a command in its `restricted`, and the others that are installed."""
+
+    def __init__(self, base: Path, http: int, hello: int) -> None:
+        self.http, self.hello = http, hello
+        self.project = base / "project"
+        self.project.mkdir()
+        (self.project / "wave.yaml").write_text(MANIFEST, encoding="utf-8")
+        self.environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and name != "XDG_STATE_HOME"}
+        self.environment["HOME"] = str(base / "home")
+        (base / "home").mkdir()
+        self.environment["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), os.environ.get("WAVEGEN_BENCH_PATH"))))
+        self.wrapper = str(self.project / ".wavegen/bin/restricted")
+        self.run([sys.executable, "-m", "wavegen", "render"])
+        self.inside = [self.wrapper]
+        for port, there in ((HTTP, http), (HELLO, hello)):
+            self.inside += ["--connect-to", f"{NAME}:{port}:127.0.0.1:{there}"]
+        self.inside.append("--")
+        self.run([self.wrapper, "/bin/true"])
+        self.rules = next((base / "home/.local/state/wavegen").glob("*/restricted/filter-*"))
+        settings = base / "srt.json"
+        network = {"allowedDomains": [f"127.0.0.1:{http}", f"127.0.0.1:{hello}"], "deniedDomains": []}
+        settings.write_text(json.dumps({"network": network, "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}), encoding="utf-8")
+        allowed = f"--allow-net=127.0.0.1:{http},127.0.0.1:{hello}"
+        self.others = {
+            name: argv
+            for name, argv, how in (
+                ("srt", ["srt", "--settings", str(settings), "--"], "npm install -g @anthropic-ai/sandbox-runtime; it needs socat and rg too"),
+                ("hozo", ["hozo", "--project", str(self.project), "--network", "proxy", allowed, "--"], "pip install hozo"),
+            )
+            if self.works(name, argv, how)
+        }
+
+    def run(self, argv: list[str]) -> str:
+        """What a command prints that must succeed."""
+        done = subprocess.run(argv, cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            sys.exit(f"{shlex.join(argv)}: status {done.returncode}\n{done.stderr}")
+        return done.stdout
+
+    def works(self, name: str, argv: list[str], how: str) -> bool:
+        """Whether another fence is here and starts a command; says why not."""
+        found = shutil.which(name, path=self.environment["PATH"])
+        if not found:
+            print(f"{name} is not installed, and left out ({how}).")
+            return False
+        argv[0] = found
+        done = subprocess.run(
+            [*argv, "/bin/true"], cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            print(f"{name} does not work here, and is left out: {(done.stderr.strip() or 'it says nothing').splitlines()[-1]}")
+        return done.returncode == 0
+
+
+def starting(ground: Ground) -> None:
+    """From the command line to the end of /bin/true."""
+    before = dict(os.environ)
+    os.environ.update(ground.environment)
+    raw = ("bwrap with the same arguments", bwrap_of([ground.wrapper, "/bin/true"], ground.rules, ground.project))
+    ours = ("wrapper of restricted", [ground.wrapper, "/bin/true"])
+    others = [(name, [*argv, "/bin/true"]) for name, argv in ground.others.items()]
+    columns = compare("starting restricted with a filtered network", ground.project, raw, ours, *others, limit="5x bwrap", runs=max(10, RUNS // 2))
+    os.environ.clear()
+    os.environ.update(before)
+    for name in ground.others:
+        print(f"  {name} takes {ratios(columns[name], columns[ours[0]])} as long as the wrapper{' (aim: 8x)' if name == 'srt' else ''}")
+
+
+def streams(ground: Ground) -> None:
+    """One connection, as much as it takes."""
+    size = MEBIBYTES * PIECE
+    sparse = ground.project / "upload"
+    with sparse.open("wb") as stream:
+        stream.truncate(size)
+    named, near = f"http://{NAME}:{HTTP}", f"http://127.0.0.1:{ground.http}"
+    ours = {
+        "transparent": [*ground.inside, "curl", "--noproxy", "*", named],
+        "CONNECT": [*ground.inside, "curl", "--noproxy", "", "-p", "-x", PROXY, named],
+        "SOCKS5": [*ground.inside, "curl", "--noproxy", "", "-x", "socks5h://127.0.0.1:1080", named],
+    }
+    ways = {"direct": ["curl", "--noproxy", "*", near], **ours}
+    ways |= {name: [*argv, "curl", "--noproxy", "", "-p", near] for name, argv in ground.others.items()}
+    for title, figure, rest in (
+        ("download", "speed_download", [f"/{size}", "-o", "/dev/null"]),
+        ("upload", "speed_upload", ["/", "-T", str(sparse), "-H", "Expect:"]),
+    ):
+
+        def speed(way: list[str], figure: str = figure, rest: list[str] = rest) -> float:
+            """GB/s, by curl's own clock: without the start of the fence."""
+            url = way[-1] + rest[0]
+            return float(ground.run([*way[:-1], "-sSf", "-w", f"%{{{figure}}}", *rest[1:], url]).split()[-1]) / 1e9
+
+        columns = take_turns({name: partial(speed, way) for name, way in ways.items()}, TURNS)
+        print(f"\n{title} of {MEBIBYTES} MiB in one stream, {TURNS} turns (aims: 0.40x direct, 4x srt, 1.5x hozo)")
+        if median(columns["direct"]) < 1.5:  # noqa: PLR2004
+            print("  curl and the server alone move less than 1.5 GB/s here: they, or other load, are the bottleneck.")
+        for name, values in columns.items():
+            print(f"  {name:<14} {median(values):5.2f} GB/s [{min(values):.2f}..{max(values):.2f}]  {ratios(values, columns['direct'])} direct", end="")
+            print("".join(f"  {ratios(values, columns[other])} {other}" for other in ground.others if name in ours))
+    sparse.unlink()
+
+
+def delays(ground: Ground) -> None:
+    """What it takes until a server's first byte is here."""
+    turns = 10
+    here = ["/usr/bin/python3", "-I", "-S", "-c", CONNECTING]
+    count = str(CONNECTS // turns)
+
+    def ask(prefix: list[str], way: str, host: str, port: int) -> list[float]:
+        return [float(value) for value in json.loads(ground.run([*prefix, *here, way, host, str(port), count]))]
+
+    ways = {
+        "direct": partial(ask, [], "direct", "127.0.0.1", ground.hello),
+        "transparent": partial(ask, ground.inside, "transparent", NAME, HELLO),
+        "CONNECT": partial(ask, ground.inside, "connect", NAME, HELLO),
+        "DNS question": partial(ask, ground.inside, "dns", NAME, 0),
+    }
+    found: dict[str, list[list[float]]] = {name: [] for name in ways}
+    for _ in range(turns):
+        for name, way in ways.items():
+            found[name].append(way())
+    print(f"\nuntil a server's first byte is here, {CONNECTS} each in {turns} turns (aim: +1 ms at the median)")
+    base = [median(values) for values in found["direct"]]
+    for name, each in found.items():
+        every = sorted(value for values in each for value in values)
+        added = [median(values) - (0 if name.startswith("DNS") else reference) for values, reference in zip(each, base, strict=True)]
+        text = f"{median(every):6.3f} ms, 99 of 100 in {every[len(every) * 99 // 100]:6.3f} ms"
+        print(f"  {name:<14} {text}" + (f"  adds {median(added):+.3f} [{min(added):+.3f}..{max(added):+.3f}] ms" if name != "direct" else ""))
+
+
+def memory(ground: Ground) -> None:
+    """What the launcher holds: all of it, and its share."""
+    print(f"\nmemory of the launcher (aim: 30 MB with {HELD} connections)")
+    for title, command in (
+        ("idle", ["sh", "-c", "echo open; read -r line"]),
+        (f"{HELD} connections", ["/usr/bin/python3", "-I", "-S", "-c", HOLDING, NAME, str(HELLO), str(HELD)]),
+    ):
+        with subprocess.Popen(
+            [*ground.inside, *command], cwd=ground.project, env=ground.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as started:
+            if started.stdout is None or started.stdin is None or started.stdout.readline() != "open\n":
+                sys.exit(f"{title}: the command did not start")
+            # The wrapper became the launcher: the same process.
+            shares = dict(line.split()[:2] for line in Path(f"/proc/{started.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:])
+            open_now = len(os.listdir(f"/proc/{started.pid}/fd"))
+            started.stdin.close()
+        print(f"  {title:<18} RSS {int(shares['Rss:']) / 1000:5.1f} MB  PSS {int(shares['Pss:']) / 1000:5.1f} MB  {open_now} descriptors")
+
+
+def main() -> None:
+    """Run all of it."""
+    print("\nThe filtered network:")
+    with tempfile.TemporaryDirectory() as name, server(serve_http) as http, server(serve_hello) as hello:
+        ground = Ground(Path(name).resolve(), http, hello)
+        for measure in (starting, streams, delays, memory):
+            measure(ground)
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

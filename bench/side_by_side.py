@@ -1,0 +1,66 @@
+"""Things measured in turns, so that other load meets all of them; ratios are those of the runs of one turn."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+RUNS = int(os.environ.get("WAVEGEN_BENCH_RUNS", "60"))
+
+
+def once(argv: list[str], directory: Path) -> float:
+    """Milliseconds of one run; it must succeed. A word @FILE is the descriptor of that file, open."""
+    handles = [os.open(word.removeprefix("@"), os.O_RDONLY) for word in argv if word.startswith("@")]
+    argv = [str(handles[0]) if word.startswith("@") else word for word in argv]
+    start = time.perf_counter()
+    done = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=handles, check=False)
+    taken = (time.perf_counter() - start) * 1000
+    for handle in handles:
+        os.close(handle)
+    if done.returncode:
+        sys.exit(f"{shlex.join(argv)}: status {done.returncode}")
+    return taken
+
+
+def take_turns(things: dict[str, Callable[[], float]], runs: int, warm: int = 1) -> dict[str, list[float]]:
+    """What each thing measures, in turns; the first ones warm the caches."""
+    columns: dict[str, list[float]] = {name: [] for name in things}
+    for turn in range(warm + runs):
+        for name, measure in things.items():
+            value = measure()
+            if turn >= warm:
+                columns[name].append(value)
+    return columns
+
+
+def ratios(values: Sequence[float], base: Sequence[float]) -> str:
+    """The ratio of the runs of one turn: median, least and most."""
+    found = [value / reference for value, reference in zip(values, base, strict=True)]
+    return f"{median(found):6.2f}x [{min(found):.2f}..{max(found):.2f}]"
+
+
+def compare(title: str, directory: Path, base: tuple[str, list[str]], *others: tuple[str, list[str]], limit: str, runs: int = RUNS) -> dict[str, list[float]]:
+    """Print the base and each other with their ratio to it."""
+    columns = take_turns({name: lambda argv=argv: once(argv, directory) for name, argv in (base, *others)}, runs, warm=3)
+    print(f"\n{title} (aim: {limit})")
+    reference = columns[base[0]]
+    for name, values in columns.items():
+        middle = median(values)
+        spread = f"[{min(values):.1f}..{max(values):.1f}]"
+        print(f"  {name:<34} {middle:8.1f} ms  {spread:<18} {ratios(values, reference)}  {middle - median(reference):+8.1f} ms")
+    return columns
+
+
+def bwrap_of(wrapper: list[str], rules: Path, project: Path) -> list[str]:
+    """bwrap with the arguments that the wrapper gives it."""
+    printed = subprocess.run([wrapper[0], "--print", "--", *wrapper[1:]], cwd=project, check=True, capture_output=True, text=True).stdout
+    raw = shlex.split(printed)
+    end = raw.index("--")
+    raw[end:end] = ["--new-session", "--seccomp", f"@{rules}"]
+    return raw
