@@ -502,3 +502,73 @@ def test_a_stopped_job_goes_on(fence: Fence) -> None:
         process.kill()
         process.wait()
         os.close(main)
+
+
+# --- what was found by trying to break it
+
+
+def test_the_launcher_is_the_wrappers_own_whatever_project_is_named(changed: Callable[..., Fence]) -> None:
+    one, hostile = changed(), changed()
+    (hostile.project / ".wavegen/runtime/launch.py").write_text("import os; os.write(2, b'on the host'); os._exit(0)\n")
+    (hostile.project / ".wavegen/runtime/hosts").unlink()
+    (hostile.project / ".wavegen/runtime/hosts").symlink_to(one.home / "hidden")
+    wrapper = str(one.project / ".wavegen/bin" / SHELL)
+    argv = [wrapper if word.endswith(f"bin/{SHELL}") else word for word in hostile.argv(SHELL, ("cat", "/etc/hosts"))]
+    argv[argv.index(wrapper) + 1 : argv.index(wrapper) + 1] = ["--project", str(hostile.project)]
+    done = subprocess.run(argv, cwd=hostile.project, env=hostile.environment(), capture_output=True, text=True)
+    assert "on the host" not in done.stderr
+    assert (done.returncode, "127.0.0.1 localhost" in done.stdout) == (0, True)
+
+
+@pytest.mark.parametrize("url", ["https://127.0.0.1:1", "http://a b:1", "http://user:pw@:1", "http://[::1:1"])
+def test_a_bad_upstream_proxy_is_said_before_anything_runs(changed: Callable[..., Fence], url: str) -> None:
+    one = changed(more="upstream_proxy: true")
+    done = subprocess.run(one.argv(SHELL, ("touch", "ran")), cwd=one.project, env=one.environment(HTTPS_PROXY=url), capture_output=True, text=True)
+    assert (done.returncode, "HTTPS_PROXY of the host" in done.stderr) == (125, True)
+    assert not (one.project / "ran").exists()
+
+
+def test_a_login_of_odd_bytes_is_passed_on(changed: Callable[..., Fence]) -> None:
+    above, one = Server(echo), changed(more="upstream_proxy: true")
+    try:
+        environment = one.environment(HTTPS_PROXY=f"http://u%zz:p%C3%A4@{LOOPBACK}:{above.port}")
+        with inside(one, env=environment) as client:
+            client.talk(HTTP, connect(f"{NAME}:{PORT}"))
+        assert base64.b64encode(b"u%zz:p\xc3\xa4") in above.said()
+    finally:
+        above.close()
+
+
+def test_refusals_do_not_push_out_what_was_let_through(changed: Callable[..., Fence], server: Server) -> None:
+    one = changed()
+    flood = (
+        "import socket\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('127.0.0.1', 53))\n"
+        "for i in range(3000):\n"
+        "    name = b'%063d' % i\n"
+        "    s.send(b'ab\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0' + b''.join(bytes([len(name)]) + name for _ in range(3)) + b'\\0\\0\\1\\0\\1'); s.recv(512)\n"
+    )
+    assert one.enter("/usr/bin/python3", "-c", flood, shell=SHELL).returncode == 0
+    (log,) = (one.home / ".local/state/wavegen").glob(f"*/{SHELL}/network.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert 100 <= len(lines) <= 500
+    assert all(len(line["name"]) <= 128 for line in lines)
+
+
+def test_compiled_forms_are_not_taken_from_where_a_command_may_write(changed: Callable[..., Fence]) -> None:
+    one = changed(more="paths: [{path: ~/.local, access: write}]")
+    (one.home / ".local").mkdir(exist_ok=True)
+    os.chown(one.home / ".local", one.uid, one.uid)
+    assert one.enter("true", shell=SHELL).returncode == 0
+    assert not list((one.home / ".local").rglob("*.pyc"))
+    assert not list((one.home / ".local").rglob("filter-*"))
+    plain = changed()
+    assert plain.enter("true", shell=SHELL).returncode == 0
+    assert list((plain.home / ".local").rglob("*.pyc"))
+
+
+def test_too_few_processes_for_a_lookup_end_one_connection_and_not_the_shell(changed: Callable[..., Fence]) -> None:
+    one = changed(("egress_loop.py", "_thread.start_new_thread(self._work, (task, result, work))", "raise RuntimeError"))
+    with inside(one) as client:
+        assert client.talk(HTTP, connect("web.example.com:443"))[0].startswith(b"HTTP/1.1 502")
+        assert client.talk(HTTP, connect("evil.com:443"))[0].startswith(b"HTTP/1.1 403")

@@ -311,12 +311,10 @@ def test_no_control_character_reaches_the_terminal(tmp_path: Path, key: str, tex
         ("printer.local", "local-name", 443, "- {host: printer.local, allow_private: true}"),
         ("null", "local-name", 631, '- {host: "null:631", allow_private: true}'),
         ("93.184.216.34", "literal", 443, '- "93.184.216.34"'),
-        ("2001:db8::1", "literal", 22, '- "[2001:db8::1]:22"'),
-        ("[2001:DB8::1]", "literal", 443, '- "[2001:db8::1]"'),
+        ("2001:db8::1", "literal", 22, '- {host: "[2001:db8::1]:22", allow_private: true}'),
+        ("[2001:DB8::1]", "literal", 443, '- {host: "[2001:db8::1]", allow_private: true}'),
         ("db.corp.example", "not-public", 443, "- {host: db.corp.example, allow_private: true}"),
         ("db.corp.example", "not-public", 5432, '- {host: "db.corp.example:5432", allow_private: true}'),
-        ("a.example", "sni-missing", 443, "- {host: a.example, allow_no_sni: true}"),
-        ("a.example", "not-tls", 443, '- {host: "a.example:443", tls: false}'),
         ("localhost", "loopback-port", 5432, "loopback: [3000, 5432]"),
         ("127.0.0.1", "loopback-port", 5432, "loopback: [3000, 5432]"),
         ("::1", "loopback-port", 5432, "loopback: [3000, 5432]"),
@@ -371,9 +369,18 @@ def test_each_line_says_how_often_and_when_last_and_they_are_sorted(tmp_path: Pa
     ]
 
 
+@pytest.mark.parametrize(("reason", "entry"), [("sni-missing", "{host: a.example, allow_no_sni: true}"), ("not-tls", '{host: "a.example:443", tls: false}')])
+def test_what_would_end_the_look_at_tls_is_not_ready_to_paste(tmp_path: Path, reason: str, entry: str) -> None:
+    done = logged(tmp_path, refused("a.example", reason), args=("--suggest",))
+    assert uncommented(done.stdout) == []
+    assert f"# - {entry}  # " in done.stdout
+    assert "nobody would look whom it asks" in done.stdout
+
+
 def test_two_needs_of_a_name_are_one_entry(tmp_path: Path) -> None:
     lines = [refused("a.example"), refused("a.example", "not-public"), refused("a.example", "sni-missing")]
-    assert suggested(tmp_path, *lines) == ["- {host: a.example, allow_private: true, allow_no_sni: true}"]
+    assert suggested(tmp_path, *lines) == []
+    assert "# - {host: a.example, allow_private: true, allow_no_sni: true}  # " in logged(tmp_path, *lines, args=("--suggest",)).stdout
 
 
 def test_an_entry_that_is_there_and_says_too_little_is_named(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from wavegen.domains import BadDomainError, allows, domain_rule
 from wavegen.errors import Location, MachineError, one_line
 from wavegen.manifest import Manifest, NetworkMode, Sandbox
 from wavegen.nodes import Messages, Source, overlay, parse
-from wavegen.policy import Policy
+from wavegen.policy import DomainRule, Policy
 from wavegen.project import Project
 
 LOG = "network.jsonl"
@@ -429,11 +429,36 @@ def _heading(shell: str, into: Place) -> Iterator[str]:
 def _entries(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
     helped = [one for one in named if one.decided.reason in _ENTRY_HELPS and not _inside(one.host)]
     needed = [one for one in helped if one.decided.reason in _FLAGS or not allows(shell.network.domains, one.host, one.decided.port)]
-    present = {str(rule): rule.origin.at for rule in shell.network.domains}
+    present = {str(rule): rule for rule in shell.network.domains}
     for entry, group in _by(needed, lambda one: one.entry):
         flags = {_FLAGS[one.decided.reason] for one in group if one.decided.reason in _FLAGS}
-        at = present.get(entry)
-        yield f"- {_yaml(entry, flags)}  # {_history(group)}" + (f"; in place of {one_line(str(at))}" if at else "")
+        if _is_private(group[0].host):
+            flags.add(Flag.ALLOW_PRIVATE)
+        rule = present.get(entry)
+        if rule and all(_has(rule, flag) for flag in flags):
+            continue  # it was let through since
+        at = rule.origin.at if rule else None
+        line = f"- {_yaml(entry, flags)}  # {_history(group)}" + (f"; in place of {one_line(str(at))}" if at else "")
+        # A command gets such a refusal whenever it likes: nobody is to paste it unread.
+        weaker = flags & {Flag.NO_TLS, Flag.ALLOW_NO_SNI}
+        yield f"# {line}; nobody would look whom it asks: remove the # only where that is meant" if weaker else line
+
+
+def _has(rule: DomainRule, flag: Flag) -> bool:
+    match flag:
+        case Flag.ALLOW_PRIVATE:
+            return rule.allow_private
+        case Flag.ALLOW_NO_SNI:
+            return rule.allow_no_sni
+        case Flag.NO_TLS:
+            return not rule.tls
+
+
+def _is_private(name: str) -> bool:
+    try:
+        return not ipaddress.ip_address(name.strip("[]")).is_global
+    except ValueError:
+        return False
 
 
 def _inside(name: str) -> bool:

@@ -37,11 +37,11 @@ def because(reason: str) -> str:
     return _BECAUSE.get(reason, reason)
 
 
-def advice(shell: str, reason: str, target: names.Target, port: int, rule: Rule | None) -> str:
-    """What was refused, by what, and the line that would let it through."""
+def advice(shell: str, reason: str, target: names.Target, port: int, rule: Rule | None, *, listed: bool) -> str:  # noqa: PLR0913  what is said
+    """What was refused, by what, and the line that would let it through, where the shell has a list (`listed`)."""
     where = f" ({rule}, {rule.line})" if rule else ""
     said = f"{target.authority()}:{port} is refused in the shell {shell}: {because(reason)}{where}"
-    line = _line(reason, target, port)
+    line = _line(reason, target, port) if listed or reason in ("loopback-port", "own-address") else ""
     return f"{said}\n{line}" if line else said
 
 

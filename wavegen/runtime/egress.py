@@ -42,8 +42,8 @@ HALF_CLOSED = 600.0
 CONNECTIONS = 512
 NAMES = 16384
 """Names that get an address. Nothing is taken away again: an address must never become another name's."""
-_STALE = 5.0
-"""Seconds after which a connection that one end has closed makes room, where there is none."""
+_STALE, _QUIET = 5.0, 60.0
+"""Seconds of silence after which a connection makes room, where there is none: with one end gone, and with both there."""
 _STAGGER = 0.25
 """Seconds until the next address is tried beside the first (RFC 8305)."""
 _ADDRESSES = 8
@@ -192,9 +192,9 @@ class Egress:
             self.loop.spawn(self._guarded(connection, answer))
 
     def _made_room(self) -> bool:
-        """End the connection of whose two ends one has long been gone, if there is one."""
+        """End the connection that has been idle longest, if it has been for long: sooner where one end is gone."""
         now = time.monotonic()
-        waiting = [connection for connection in self._connections if connection.halves == 1 and now - connection.last > _STALE]
+        waiting = [one for one in self._connections if one.halves and now - one.last > (_STALE if one.halves == 1 else _QUIET)]
         if waiting:
             self._abort(min(waiting, key=lambda connection: connection.last), "timeout")
         return bool(waiting)
@@ -306,6 +306,7 @@ class Egress:
                 if not reply:
                     return connection.finish("allow")
                 await client.send(len(reply).to_bytes(2, "big") + reply, HANDSHAKE)
+                await self.loop.sleep(0)
             more = await client.more(HANDSHAKE)
             if not more:
                 break
@@ -590,7 +591,9 @@ class Egress:
             if str(refused) in ("unresolved", "unreachable"):
                 await self._answer(connection, "502 Bad Gateway", f"{connection.name}: {because(str(refused))}")
             elif target is not None:
-                await self._answer(connection, "403 Forbidden", advice(self.shell, str(refused), target, connection.port, connection.rule))
+                await self._answer(
+                    connection, "403 Forbidden", advice(self.shell, str(refused), target, connection.port, connection.rule, listed=not self.rules.anything)
+                )
             raise
         await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n", HANDSHAKE)
         await self._checked(connection, target)
@@ -691,7 +694,7 @@ class Egress:
 async def _drain(client: Stream) -> None:
     """What a client says now is dropped, until it is gone."""
     while await client.more(IDLE):
-        pass
+        await client.loop.sleep(0)
 
 
 def _bug(failed: Exception) -> None:

@@ -38,7 +38,9 @@ class Log:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._handle = os.open(self.path, flags, 0o600)
             if os.fstat(self._handle).st_size > _SIZE_MAX:
-                os.replace(self.path, self.path + ".1")
+                # Another shell of the project may have done it meanwhile.
+                if os.path.samestat(os.fstat(self._handle), os.lstat(self.path)):
+                    os.replace(self.path, self.path + ".1")
                 os.close(self._handle)
                 self._handle = os.open(self.path, flags, 0o600)
         except OSError as failed:

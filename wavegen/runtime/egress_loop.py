@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # importing typing would take a tenth of a start
     Work = Coroutine[Any, Any, None]
 
 _TIMERS = 256
-_LOOKUPS = 16
+_LOOKUPS = 64
 """Lookups at once: each is a thread."""
 TURNS = 16
 """Pieces that one stream may move before others have their turn."""
