@@ -157,7 +157,7 @@ def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == call
     }
     assert callers <= (
-        {"output", "surroundings", "registries", "recognise", "starter", "resources", "cli", "outside", "planting", "ground", "entry", "trials"}
+        {"output", "surroundings", "registries", "recognise", "starter", "resources", "cli", "outside", "planting", "ground", "entry", "trials", "launch"}
         if call == "open"
         else set()
     )

@@ -203,16 +203,10 @@ def test_a_launcher_that_is_to_share_the_network_refuses(course: Course) -> None
         "any name": (
             {
                 "egress_rules": {
-                    'Decision(allowed=False, reason="not-listed")': "Decision(allowed=True, rule=self.allow[0])",
-                    "if self.port ==": "if True or self.port ==",
+                    "        if about:\n            return": "        if True:\n            return Decision(allowed=True, rule=self.allow[0])\n        if about:\n            return"
                 }
             },
-            {
-                "N16: connect wavegen-verify.example:80",
-                "N16: direct wavegen-verify.example:80",
-                "N16: http wavegen-verify.example:80",
-                "N16: socks wavegen-verify.example:80",
-            },
+            {f"N16: {way} wavegen-verify.example:80" for way in ("connect", "direct", "http", "socks")},
         ),
         "names by their ends": (
             {"egress_rules": {"list(self.exact.get(target.name, ()))": "[r for n, rs in self.exact.items() if target.name.endswith(n) for r in rs]"}},
@@ -225,7 +219,11 @@ def test_a_launcher_that_is_to_share_the_network_refuses(course: Course) -> None
         "any port": ({"egress_rules": {'if self.port == "*":': "if True:"}}, {"N16d: connect good.example:65000", "N16d: socks good.example:65000"}),
         "no denial": ({"egress_rules": {"in self._deny.find(target):\n            if": "in ():\n            if"}}, {"N16b: connect evil.wild.example:80"}),
         "any address": (
-            {"egress_rules": {'Decision(allowed=False, reason="literal")': "Decision(allowed=True, rule=Rule('good.example:*', ''))"}},
+            {
+                "egress_rules": {
+                    "        if about:\n            return": "        if target.address:\n            return Decision(allowed=True, rule=self.allow[0])\n        if about:\n            return"
+                }
+            },
             {"N16e: connect 169.254.169.254:80", "N16e: http 168.63.129.16:80"},
         ),
         "the host's loopback": (
