@@ -233,7 +233,7 @@ def test_a_launcher_that_is_to_share_the_network_refuses(course: Course) -> None
                     "        address = names.plain(address)\n": '        return ""\n',
                 }
             },
-            {"N16f: connect 127.0.0.1:PORT", "N16f: socks localhost:PORT", "N16f: connect [::ffff:127.0.0.1]:PORT"},
+            {"N16f: connect 127.0.0.1", "N16f: socks localhost", "N16f: connect [::ffff:127.0.0.1]"},
         ),
         "any server name": (
             {"egress": {"    if not said:\n        return": "    return ''\n    if not said:\n        return"}},
@@ -256,8 +256,7 @@ def test_a_filter_that_lets_too_much_or_too_little_through_is_noticed(course: Co
         files[f"{module}.py"] = text
     error, found = course.broken(NAMED, runtime=files)
     assert error == ""
-    ports = {str(port) for _, port in course.ground.facts["tcp"]}
-    assert broken <= {re.sub(r":([0-9]+)$", lambda match: ":PORT" if match[1] in ports else match[0], target) for target in found}
+    assert broken <= found
 
 
 @pytest.mark.parametrize("line", ["--allow good.example", "--deny 'evil"])

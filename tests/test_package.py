@@ -59,7 +59,9 @@ def test_the_demo_shows_what_is_let_through_and_what_is_stopped(tmp_path: Path) 
     env = {"PATH": f"{tools}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run([str(ROOT / "examples/quickstart/demo")], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    rows = [line.split()[-2:] for line in done.stdout.split("What this fence")[0].splitlines()[1:] if line.strip()]
+    tried, _, asked = done.stdout.split("What this fence")[0].partition("asked for inside restricted")
+    rows = [line.split()[-2:] for line in tried.splitlines()[1:] if line.strip()]
+    assert [line.split()[-1] for line in asked.splitlines() if line.strip()] == ["reached", "refused"]
     assert rows == [["works", "works"]] * 4 + [["works", "stopped"]] * 6
     assert "- default: network: host reaches" in done.stdout
     assert {p.name for p in tmp_path.iterdir()} == {"bin"}

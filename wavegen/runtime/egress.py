@@ -58,8 +58,8 @@ class RefusedError(Exception):
 class Upstream:
     """The proxy that this host itself must use."""
 
-    def __init__(self, address: str, port: int, login: bytes, direct: Iterable[str]) -> None:
-        self.address, self.port = address, port
+    def __init__(self, target: names.Target, port: int, login: bytes, direct: Iterable[str]) -> None:
+        self.target, self.port = target, port
         self.headers = ((b"Proxy-Authorization", b"Basic " + binascii.b2a_base64(login, newline=False)),) if login else ()
         self._direct = tuple(name.strip().lower().lstrip("*.") for name in direct if name.strip())
 
@@ -287,6 +287,7 @@ class Egress:
                     await self.loop.readable(sock)
                     break
                 except OSError:
+                    await self.loop.sleep(0.1)
                     break
                 reply = self.answer(data)
                 if reply:
@@ -370,7 +371,10 @@ class Egress:
             while (waiting or tried) and time.monotonic() < until:
                 if waiting:
                     address, port = waiting.pop(0)
-                    sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+                    try:
+                        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+                    except OSError:  # no IPv6 here
+                        continue
                     self.loop.watch(sock)
                     failed = sock.connect_ex((address, port))
                     if failed in (0, errno.EINPROGRESS):
@@ -423,11 +427,7 @@ class Egress:
         proxy = self.upstream
         if proxy is None:
             raise RefusedError("unreachable")
-        try:
-            packed = [names.target(proxy.address.encode()).address or b""]
-        except names.BadNameError:
-            raise RefusedError("unreachable") from None
-        found = packed if packed[0] else await self._resolved(proxy.address)
+        found = [proxy.target.address] if proxy.target.address else await self._resolved(proxy.target.name)
         connection.server = await self._connected(connection, [(names.shown(address), proxy.port) for address in found])
         return proxy
 

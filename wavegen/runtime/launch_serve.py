@@ -153,4 +153,4 @@ def upstream(options: Options) -> Upstream | None:
         target, port = authority(os.fsencode(host), port=HTTP_PORT)
     except (BadNameError, UnicodeError):
         cannot("HTTPS_PROXY of the host is not http://HOST:PORT", "set it so, or remove upstream_proxy from the manifest")
-    return Upstream(str(target), port, unquote_to_bytes(os.fsencode(login)), direct.split(","))
+    return Upstream(target, port, unquote_to_bytes(os.fsencode(login)), direct.split(","))

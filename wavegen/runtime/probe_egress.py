@@ -78,8 +78,8 @@ def _outside(client: socket.socket) -> bool:
         return planted(client.recv(4096))
 
 
-def _one(way: str, host: str, port: int, asked: str, canary: list[tuple[str, int]]) -> Answer:
-    target = f"{way} {host}:{port}" + (f" as {asked}" if asked != host else "")
+def _one(way: str, host: str, port: int, asked: str, canary: list[tuple[str, int]], target: str = "") -> Answer:  # noqa: PLR0913  what is asked
+    target = target or f"{way} {host}:{port}" + (f" as {asked}" if asked != host else "")
     try:
         if ROLE["outside"]:
             # Without a fence whoever asks for it is connected.
@@ -124,7 +124,8 @@ def host_ports(spellings: Iterable[str], ways: Iterable[str], canary: list[tuple
     """Ask for a port of the host's loopback, however that may be called."""
     for host in spellings:
         for way in ways:
-            yield _one(way, host, canary[0][1], host, canary)
+            # Not the port, which differs from run to run.
+            yield _one(way, host, canary[0][1], host, canary, f"{way} {host}")
 
 
 def another_server(places: Iterable[tuple[str, int]], asked: str, ways: Iterable[str], canary: list[tuple[str, int]]) -> Iterator[Answer]:
