@@ -78,7 +78,7 @@ def _outside(client: socket.socket) -> bool:
         return planted(client.recv(4096))
 
 
-def _one(way: str, host: str, port: int, asked: str, canary: list[tuple[str, int]], target: str = "") -> Answer:  # noqa: PLR0913  what is asked
+def _one(way: str, host: str, port: int, asked: str, canary: list[tuple[str, int]], *, target: str = "") -> Answer:  # noqa: PLR0913  what is asked
     target = target or f"{way} {host}:{port}" + (f" as {asked}" if asked != host else "")
     try:
         if ROLE["outside"]:
@@ -125,7 +125,7 @@ def host_ports(spellings: Iterable[str], ways: Iterable[str], canary: list[tuple
     for host in spellings:
         for way in ways:
             # Not the port, which differs from run to run.
-            yield _one(way, host, canary[0][1], host, canary, f"{way} {host}")
+            yield _one(way, host, canary[0][1], host, canary, target=f"{way} {host}")
 
 
 def another_server(places: Iterable[tuple[str, int]], asked: str, ways: Iterable[str], canary: list[tuple[str, int]]) -> Iterator[Answer]:
