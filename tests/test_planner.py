@@ -15,6 +15,7 @@ from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
 from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Access, Anchor, HostPath, PathRule, PersonaPolicy, Plan, Policy
+from wavegen.report import table
 
 NAME = "metadata: {name: demo}\n"
 
@@ -588,3 +589,9 @@ def test_other_names_are_taken(name: str) -> None:
 def test_an_unknown_adapter_is_a_warning_as_wave_takes_such_manifests_too() -> None:
     notes = planned("adapters: {claude: {}}\npersonas: {p: {adapter: cluade}}\n").notes
     assert [(str(n.at), n.severity.value, n.hint) for n in notes] == [("wave.yaml:3:25", "warning", "did you mean 'claude'?")]
+
+
+def test_the_table_shows_who_is_refused_what_is_allowed_in_spite_of_it_and_the_way_there() -> None:
+    sandbox = 'upstream_proxy: true, denied_domains: [evil.x.org], default_allowed_domains: [{host: "a.x.org", tls: false}, "*.x.org"]'
+    lines = [" ".join(line.partition("#")[0].split()) for line in table(planned(f"runtime: {{sandbox: {{{sandbox}}}}}\n"))]
+    assert {"deny evil.x.org:*", "allow *.x.org", "allow a.x.org, tls: false", "upstream HTTPS_PROXY of the host"} <= set(lines)

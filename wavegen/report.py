@@ -30,7 +30,13 @@ def _shell(shell: Policy) -> Iterator[str]:
         return
     rows: list[tuple[str, str, str]] = [("network", shell.network.mode.value, str(shell.network.origin))]
     binds = shell.network.mode is NetworkMode.FILTERED
-    rows += [("  allow", str(d), str(d.origin)) for d in shell.network.domains if binds]
+    rows += [("  deny", str(d), str(d.origin)) for d in shell.network.denied]
+    rows += [
+        ("  allow", ", ".join((str(d), *(f"{name}: {str(flag).lower()}" for name, flag in d.flags().items()))), str(d.origin))
+        for d in shell.network.domains
+        if binds
+    ]
+    rows += [("  upstream", "HTTPS_PROXY of the host", str(origin)) for origin in (shell.network.upstream,) if origin]
     rows += [("  loopback", str(port), str(shell.network.origin)) for port in shell.network.loopback]
     rows += [(rule.access.value, str(rule.path) + (f" (shows {rule.source})" if rule.source else ""), str(rule.origin)) for rule in shell.paths]
     rows += [("variable", rule.name if rule.value is None else f"{rule.name}={rule.value}", str(rule.origin)) for rule in shell.environment]

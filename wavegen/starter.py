@@ -27,7 +27,7 @@ _HEAD = """\
 #   wavegen render              after each change of this file
 #   wavegen plan                what each shell may touch, and by which line
 #   nix develop                 the shell `default`; without Nix: .wavegen/bin/default
-#   nix develop .#restricted    a shell that reaches none but the hosts listed below (in this version: none at all)
+#   nix develop .#restricted    a shell that reaches none but the hosts listed below
 """
 
 _ADAPTERS = f"""
@@ -61,8 +61,8 @@ _PACKAGES = """
 _DOMAINS = """
     # The hosts that `restricted` may reach, on the web's ports unless one is named. Each may take in what an agent
     # sends it, so list few. `*.example.org` stands for every name below example.org, `example.org:22` for one port.
-    # A registry may keep its files on another host than its index. This version cannot filter by name yet:
-    # `restricted` reaches nothing, and `default` is not bound by the list.
+    # A registry may keep its files on another host than its index. `default` is not bound by the list.
+    # What was refused: wavegen log --denied. The lines that would allow it: wavegen log --suggest.
     default_allowed_domains:
 """
 
