@@ -576,3 +576,22 @@ def test_too_few_processes_for_a_lookup_end_one_connection_and_not_the_shell(cha
     with inside(one) as client:
         assert client.talk(HTTP, connect("web.example.com:443"))[0].startswith(b"HTTP/1.1 502")
         assert client.talk(HTTP, connect("evil.com:443"))[0].startswith(b"HTTP/1.1 403")
+
+
+ODD = '"127.0.0.1:8080", "0.0.0.0:8081", "224.0.0.1:8082", "198.18.1.1:8083", "255.255.255.255:443", "[::1]:8084", "[fe80::1]:8085", "[2606:4700::1]:8086"'
+
+
+def test_odd_addresses_that_are_listed_keep_no_shell_from_starting() -> None:
+    one = Fence.create(f'metadata: {{name: odd}}\nruntime: {{sandbox: {{default_allowed_domains: [{ODD}, "1.1.1.1:8087", "1.1.1.1:1080"]}}}}\n', uid=users()[-1])
+    try:
+        done = one.enter("true", shell=SHELL)
+        assert (done.returncode, "note" in done.stderr) == (0, False), done.stderr
+    finally:
+        one.remove()
+
+
+@pytest.mark.parametrize("text", ["x", "a.b:1:c.d:2", "a.b:1:127.0.0.1", "a.b:0:127.0.0.1:1", "a b:1:127.0.0.1:1"])
+def test_what_is_connected_to_instead_is_an_address(fence: Fence, text: str) -> None:
+    wrapper = fence.argv(SHELL, ("--connect-to", text, "--", "true"))
+    done = subprocess.run(wrapper, cwd=fence.project, env=fence.environment(), capture_output=True, text=True)
+    assert (done.returncode, "is not NAME:PORT:ADDRESS:PORT" in done.stderr) == (125, True)

@@ -595,3 +595,10 @@ def test_the_table_shows_who_is_refused_what_is_allowed_in_spite_of_it_and_the_w
     sandbox = 'upstream_proxy: true, denied_domains: [evil.x.org], default_allowed_domains: [{host: "a.x.org", tls: false}, "*.x.org"]'
     lines = [" ".join(line.partition("#")[0].split()) for line in table(planned(f"runtime: {{sandbox: {{{sandbox}}}}}\n"))]
     assert {"deny evil.x.org:*", "allow *.x.org", "allow a.x.org, tls: false", "upstream HTTPS_PROXY of the host"} <= set(lines)
+
+
+@pytest.mark.parametrize("port", [53, 1080, 3128])
+def test_the_fences_own_ports_are_not_the_hosts(port: int) -> None:
+    with pytest.raises(ManifestError) as raised:
+        planned(f"runtime: {{sandbox: {{shells: {{restricted: {{loopback: [{port}]}}}}}}}}\n")
+    assert ["the shell's own proxies" in problem.what for problem in raised.value.problems] == [True]

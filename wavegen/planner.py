@@ -24,6 +24,7 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_'+-]*(\.[A-Za-z0-9_][A-Za-z0-9_'+-
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _PORT_MAX = 65535
+_OF_THE_FENCE = (53, 1080, 3128)
 _PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 """The modes in which the fence judges each connection."""
 _Entry = Text | DomainEntry
@@ -202,6 +203,10 @@ class _Planner:
         for port in shell.loopback:
             if not 0 < port <= _PORT_MAX:
                 self.error(shell.at.of("loopback"), f"{port} is not a port", "write numbers from 1 to 65535")
+            if port in _OF_THE_FENCE:
+                self.error(
+                    shell.at.of("loopback"), f"{port} is where the shell's own proxies and names are answered", "let the host's service listen elsewhere"
+                )
         if shell.loopback and mode not in _PROXIED:
             self.warn(shell.at.of("loopback"), f"loopback has no effect with network: {mode.value}", "it is for open and filtered")
 

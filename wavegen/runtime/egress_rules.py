@@ -107,6 +107,10 @@ def pool(number: int) -> bytes:
     return (int.from_bytes(POOL, "big") + 257 + number).to_bytes(4, "big")
 
 
+def _in_pool(address: bytes) -> bool:
+    return len(address) == len(POOL) and int.from_bytes(address, "big") >> 32 - POOL_LENGTH == int.from_bytes(POOL, "big") >> 32 - POOL_LENGTH
+
+
 class Rules:
     """What one shell may reach."""
 
@@ -144,12 +148,13 @@ class Rules:
             if port < UNPRIVILEGED or any(rule.wildcard for rule in about):
                 found.append((ANY, port))
             else:
-                found += [(rule.address or reserved[rule.host], port) for rule in about]
+                found += [(rule.address or reserved[rule.host], port) for rule in about if not rule.address or rule.address in self.addresses()]
         return tuple(dict.fromkeys(found))
 
     def addresses(self) -> tuple[bytes, ...]:
-        """Addresses that are listed as such."""
-        return tuple(dict.fromkeys(rule.address for rule in self.allow if rule.address))
+        """Addresses that are listed as such, but for those that no interface of the shell could have, or has already."""
+        listed = dict.fromkeys(rule.address for rule in self.allow if rule.address)
+        return tuple(address for address in listed if names.kind(address) != names.NEVER and not _in_pool(address))
 
     def known(self, target: names.Target) -> Decision:
         """Whether a host may be asked at all, on whatever port."""

@@ -17,7 +17,7 @@ import struct
 import sys
 
 from egress_names import BadNameError, authority, shown
-from egress_rules import POOL, POOL_LENGTH, UNPRIVILEGED, Rule, Rules
+from egress_rules import ANY, POOL, POOL_LENGTH, UNPRIVILEGED, Rule, Rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Options:
             name, port, address, at = text.split(":", 3) if "[" not in text else _bracketed(text)
             target, number = authority(f"{name}:{port}".encode())
             there, place = authority(f"{address}:{at}".encode())
+            if not there.address:
+                raise BadNameError("a name")
             self.connect_to[(str(target), number)] = (str(there), place)
         except (ValueError, BadNameError):
             cannot(f"--connect-to {text} is not NAME:PORT:ADDRESS:PORT", "write it as example.org:443:127.0.0.1:8443")
@@ -132,7 +134,7 @@ def listeners(rules: Rules, *, everywhere: bool = True) -> tuple[Listener, ...]:
     if everywhere:
         found += [("dns-udp", four, "127.0.0.1", 53), ("dns-tcp", four, "127.0.0.1", 53)]
         for address, port in rules.places():
-            if port not in (53, HTTP_PORT, SOCKS_PORT):
+            if address != ANY or port not in (53, HTTP_PORT, SOCKS_PORT):
                 found.append(("direct", four if len(address) == 4 else six, shown(address), port))
     taken = {port for _, _, address, port in found if address == "0.0.0.0"}
     for port in rules.loopback:
