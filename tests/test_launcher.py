@@ -582,7 +582,9 @@ ODD = '"127.0.0.1:8080", "0.0.0.0:8081", "224.0.0.1:8082", "198.18.1.1:8083", "2
 
 
 def test_odd_addresses_that_are_listed_keep_no_shell_from_starting() -> None:
-    one = Fence.create(f'metadata: {{name: odd}}\nruntime: {{sandbox: {{default_allowed_domains: [{ODD}, "1.1.1.1:8087", "1.1.1.1:1080"]}}}}\n', uid=users()[-1])
+    one = Fence.create(
+        f'metadata: {{name: odd}}\nruntime: {{sandbox: {{default_allowed_domains: [{ODD}, "1.1.1.1:8087", "1.1.1.1:1080"]}}}}\n', uid=users()[-1]
+    )
     try:
         done = one.enter("true", shell=SHELL)
         assert (done.returncode, "note" in done.stderr) == (0, False), done.stderr
