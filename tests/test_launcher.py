@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from fence import PYTHON, Fence, name_of, users
-from helpers import in_place_of_bwrap
+from helpers import call, in_place_of_bwrap
 from stand_in import HTTP, LOOPBACK, SOCKS, Inside, Server, connect, echo, get, inside, socks
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -597,3 +598,18 @@ def test_what_is_connected_to_instead_is_an_address(fence: Fence, text: str) -> 
     wrapper = fence.argv(SHELL, ("--connect-to", text, "--", "true"))
     done = subprocess.run(wrapper, cwd=fence.project, env=fence.environment(), capture_output=True, text=True)
     assert (done.returncode, "is not NAME:PORT:ADDRESS:PORT" in done.stderr) == (125, True)
+
+
+def test_run_takes_no_launcher_of_another_version(tmp_path: Path) -> None:
+    project, home = tmp_path / "project", tmp_path / "home"
+    project.mkdir()
+    home.mkdir()
+    (project / "wave.yaml").write_text(MANIFEST.format(more=""))
+    assert call("render", cwd=project).status == 0
+    argv = [sys.executable, "-m", "wavegen", "run", "--shell", SHELL, "--", "true"]
+    environment = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": ""}
+    assert subprocess.run(argv, cwd=project, env=environment, capture_output=True).returncode == 0
+    with (project / ".wavegen/runtime/egress.py").open("a") as stream:
+        stream.write("# changed\n")
+    done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True)
+    assert (done.returncode, "egress.py is not what this version of wavegen renders" in done.stderr) == (125, True)
