@@ -525,6 +525,24 @@ def test_the_launcher_is_the_wrappers_own_whatever_project_is_named(changed: Cal
     assert (done.returncode, "127.0.0.1 localhost" in done.stdout) == (0, True)
 
 
+def test_a_wrapper_that_is_named_from_elsewhere_knows_its_project(changed: Callable[..., Fence]) -> None:
+    one = changed()
+    named = os.path.relpath(one.project / ".wavegen/bin" / SHELL, one.home)
+    argv = [named if word.endswith(f"bin/{SHELL}") else word for word in one.argv(SHELL, ("pwd",))]
+    done = subprocess.run(argv, cwd=one.home, env=one.environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, str(one.project))
+
+
+def test_a_link_to_the_wrapper_finds_its_launcher(changed: Callable[..., Fence]) -> None:
+    one = changed()
+    (one.home / "bin").mkdir()
+    (one.home / "bin/enter").symlink_to(one.project / ".wavegen/bin" / SHELL)
+    one.own()
+    argv = [str(one.home / "bin/enter") if word.endswith(f"bin/{SHELL}") else word for word in one.argv(SHELL, ("echo", "inside"))]
+    done = subprocess.run(argv, cwd=one.project, env=one.environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "inside\n")
+
+
 @pytest.mark.parametrize("url", ["https://127.0.0.1:1", "http://a b:1", "http://user:pw@:1", "http://[::1:1"])
 def test_a_bad_upstream_proxy_is_said_before_anything_runs(changed: Callable[..., Fence], url: str) -> None:
     one = changed(more="upstream_proxy: true")
