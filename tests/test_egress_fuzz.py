@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import gc
 import itertools
+import json
 import os
 import random
 import selectors
@@ -15,6 +17,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,7 +182,7 @@ def test_dns_answers_only_what_the_list_lets_through() -> None:
     given: dict[bytes, str] = {}
     try:
         for _, data in cases(1, [question(host.encode(), kind) for host in HOSTS for kind in (1, 28, 65, 255, 12)]):
-            reply = egress.answer(data)
+            reply = egress.names.answer(data)
             if not reply:
                 seen["silence"] += 1
                 continue
@@ -589,7 +592,7 @@ def test_fuzzed_conversations_reach_nobody_whom_the_reference_refuses(monkeypatc
         looked_up[name.decode()] += 1
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 
-    monkeypatch.setattr(egress_of.socket, "getaddrinfo", resolver)
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
     dice = random.Random(6)
     plain = sorted({host.lower().rstrip(".") for host in HOSTS})
     servers = Servers([*((host, port) for host in plain for port in PORTS), ("nobody", 0)])
@@ -638,7 +641,7 @@ def test_connections_to_reserved_addresses_reach_the_name_that_has_them() -> Non
     servers = Servers([(name, port) for name in by_address.values()])
     lists = Lists([Entry("ok.example", port=port), Entry("other.example", port=port - 1), Entry("denied.example", port="*")], [Entry("denied.example")])
     served = Served(lists, servers, **{f"direct{at}": (address, port) for at, address in enumerate((*by_address, "127.0.0.75"))})
-    served.egress._by_address.update({socket.inet_aton(address): name for address, name in by_address.items()})
+    served.egress.names._by_address.update({socket.inet_aton(address): name for address, name in by_address.items()})
     try:
         served.thread.start()
         results = [[talk(dice, (address, port), dice.randbytes(40)) for _ in range(20)] for address in (*by_address, "127.0.0.75")]
@@ -661,7 +664,7 @@ def test_a_connection_that_ends_at_once_leaves_no_warning() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         egress._relay(connection)
-        egress._abort(connection)
+        connection.finish("allow", reset=True)
         closed(egress)
         del connection, egress
         gc.collect()
@@ -687,7 +690,7 @@ def test_dns_over_tcp_in_any_pieces() -> None:
             for host in hosts:
                 length = int.from_bytes(heard[:2], "big")
                 reply, heard = heard[2 : 2 + length], heard[2 + length :]
-                assert reply == served.egress.answer(question(host, 1)), host
+                assert reply == served.egress.names.answer(question(host, 1)), host
             assert heard == b""
         for _ in range(500):
             talk(dice, served.place("dns-tcp"), mutated(dice, vector(2, question(b"github.com", 1)), [b"\xff\xff", b"\0\0"]))
@@ -697,3 +700,40 @@ def test_dns_over_tcp_in_any_pieces() -> None:
         served.close()
         servers.close()
     assert served.failed == []
+
+
+def test_the_last_refusals_are_counted(tmp_path: Path) -> None:
+    log = log_of.Log(str(tmp_path / "log"), "default")
+    for number in range(1000):
+        log.write("deny", "dns", f"n{number}.org", "not-listed")
+    log.write("allow", "connect", "a.org", "", port=443, moved=(1, 2))
+    log.close()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    left_out = sum(int(line["name"].split()[0]) for line in lines if line["name"].endswith(" more"))
+    refused = [line for line in lines if line["verdict"] == "deny" and not line["name"].endswith(" more")]
+    assert (len(refused) + left_out, [line["name"] for line in lines if line["verdict"] == "allow"]) == (1000, ["a.org"])
+
+
+def test_a_connection_that_cannot_be_watched_is_closed_and_the_next_one_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = Servers([])
+    served = Served(LISTS, servers, proxy=("127.0.0.1", 0))
+    watch, calls = served.egress.loop.watch, itertools.count()
+
+    def second_fails(sock: socket.socket) -> None:  # the first is the listener
+        if next(calls) == 1:
+            raise OSError(errno.ENOSPC, "too many watches")
+        watch(sock)
+
+    monkeypatch.setattr(served.egress.loop, "watch", second_fails)
+    served.thread.start()
+    answers = []
+    try:
+        for _ in range(2):
+            with socket.create_connection(served.place("proxy"), timeout=10) as sock, contextlib.suppress(OSError):
+                answers.append(b"")
+                sock.sendall(b"CONNECT evil.com:443 HTTP/1.1\r\nHost: evil.com:443\r\n\r\n")
+                answers[-1] = sock.recv(100)[:12]
+    finally:
+        served.close()
+        servers.close()
+    assert (answers, served.failed) == ([b"", b"HTTP/1.1 403"], [])

@@ -9,6 +9,10 @@ from collections.abc import Iterator
 import pytest
 from egress_reference import Entry, Lists, allowed, allowed_text, host_of, runtime
 
+from wavegen import domains
+from wavegen.decode import Text
+from wavegen.errors import Location
+
 names, rules_of = runtime("egress_names"), runtime("egress_rules")
 
 
@@ -311,13 +315,13 @@ def no_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_address_of_a_name_is_judged(entry: str, chosen: str, address: str, reason: str) -> None:
     rule = rules_of.Rule(entry, "line 1", chosen)
     rules = rules_of.Rules(anything=False, allow=[rule], deny=[rules_of.Rule("203.0.113.9", "line 2")])
-    assert rules.judge(rule, _packed(address)) == reason
+    assert rules.judge(rule, _packed(address), 443) == reason
 
 
 def test_a_loopback_port_leads_to_the_loopback_alone() -> None:
     rules = built(Lists(loopback=[5432]))
     rule = rules.loopback[5432]
-    assert [rules.judge(rule, _packed(text)) for text in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.2", "8.8.8.8")] == [
+    assert [rules.judge(rule, _packed(text), 443) for text in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.2", "8.8.8.8")] == [
         "",
         "",
         "",
@@ -334,7 +338,7 @@ def test_x21_the_hosts_own_addresses_are_told_from_others(monkeypatch: pytest.Mo
     monkeypatch.setattr(rules_of, "is_own", lambda address: address == _packed("8.8.8.8"))
     rule = rules_of.Rule("a.example", "line 1", "private")
     rules = rules_of.Rules(anything=False, allow=[rule])
-    assert [rules.judge(rule, _packed(text)) for text in ("8.8.8.8", "::ffff:8.8.8.8", "8.8.4.4")] == ["own-address", "own-address", ""]
+    assert [rules.judge(rule, _packed(text), 443) for text in ("8.8.8.8", "::ffff:8.8.8.8", "8.8.4.4")] == ["own-address", "own-address", ""]
 
 
 def test_x21_what_cannot_be_told_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,3 +364,26 @@ def test_the_ports_that_something_listens_on() -> None:
     assert built(Lists(allow=[Entry("a.b"), Entry("c.d", port=2222)])).ports() == (80, 443, 2222)
     assert set(built(Lists(allow=[Entry("a.b", port="*")])).ports()) == set(rules_of.CUSTOMARY) == set(built(Lists(anything=True)).ports())
     assert built(Lists()).ports() == ()
+
+
+def test_a_denied_address_is_denied_on_its_port() -> None:
+    rules = rules_of.Rules(
+        anything=False, allow=[rules_of.Rule("a.example.org:*", "1")], deny=[rules_of.Rule("8.8.8.8:22", "2"), rules_of.Rule("8.8.4.4:*", "3")]
+    )
+    rule = rules.allow[0]
+    assert [rules.judge(rule, _packed(text), port) for text, port in (("8.8.8.8", 22), ("8.8.8.8", 443), ("8.8.4.4", 443))] == ["denied", "", "denied"]
+
+
+def test_what_a_manifest_is_warned_of_is_what_is_refused() -> None:
+    """The package and the runtime share no code: their tables must say the same."""
+    for size, base, free in (*names._NEVER, *names._PRIVATE):
+        for value in (base << free, (base << free) + (1 << free) - 1):
+            for near in (value - 1, value, value + 1):
+                if not 0 <= near < 1 << size * 8:
+                    continue
+                packed = near.to_bytes(size, "big")
+                if names.kind(packed) == names.METADATA or names.plain(packed) != packed or names._inside(packed):
+                    continue  # told of otherwise, or by what is inside
+                text = names.shown(packed)
+                advised = domains.advice(domains.domain_rule(Text(f"[{text}]" if size > 4 else text, Location(""))))
+                assert (advised is not None) == (names.kind(packed) != names.PUBLIC), text

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from egress_reference import runtime
 
-wire, egress_of, rules_of, log_of = (runtime(f"egress{part}") for part in ("_wire", "", "_rules", "_log"))
+wire, egress_of, dns_of, rules_of, log_of = (runtime(f"egress{part}") for part in ("_wire", "", "_dns", "_rules", "_log"))
 Bad = wire.BadMessageError
 
 
@@ -78,7 +78,7 @@ def _closed(made: egress_of.Egress) -> None:  # type: ignore[name-defined]
 
 @pytest.fixture
 def ask(egress: egress_of.Egress) -> Ask:  # type: ignore[name-defined]
-    return lambda *args, **options: Reply(egress.answer(query(*args, **options)))
+    return lambda *args, **options: Reply(egress.names.answer(query(*args, **options)))
 
 
 def test_an_allowed_name_gets_an_address_of_its_own(ask: Ask) -> None:
@@ -136,10 +136,10 @@ REFUSED = [
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("kind", [A, AAAA, HTTPS, ANY])
 def test_a_refused_name_does_not_exist(egress: egress_of.Egress, ask: Ask, name: bytes, kind: int) -> None:  # type: ignore[name-defined]
-    before = dict(egress._by_name)
+    before = dict(egress.names._by_name)
     found = ask(name, kind)
     assert (found.code, found.record, found.question) == (NXDOMAIN, None, name + struct.pack("!2H", kind, 1))
-    assert egress._by_name == before
+    assert egress.names._by_name == before
 
 
 def test_a_name_that_is_denied_on_one_port_is_known(ask: Ask) -> None:
@@ -174,16 +174,16 @@ def test_pointers_are_of_names_that_were_given(ask: Ask) -> None:
 
 
 def test_when_names_are_used_up_servers_fail_and_no_address_changes_hands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(egress_of, "NAMES", 300)
+    monkeypatch.setattr(dns_of, "NAMES", 300)
     made = _egress(["*.example.org"])
     try:
-        given = {name: Reply(made.answer(query(name))).record for name in (f"n{number}.example.org" for number in range(300))}
+        given = {name: Reply(made.names.answer(query(name))).record for name in (f"n{number}.example.org" for number in range(300))}
         assert len({one[1] for one in given.values() if one}) == 300
-        late = Reply(made.answer(query("late.example.org")))
+        late = Reply(made.names.answer(query("late.example.org")))
         assert (late.code, late.record) == (SERVFAIL, None)
-        assert Reply(made.answer(query("evil.com"))).code == NXDOMAIN
-        assert {name: Reply(made.answer(query(name))).record for name in given} == given
-        assert Reply(made.answer(query("late.example.org", AAAA))).code == SERVFAIL
+        assert Reply(made.names.answer(query("evil.com"))).code == NXDOMAIN
+        assert {name: Reply(made.names.answer(query(name))).record for name in given} == given
+        assert Reply(made.names.answer(query("late.example.org", AAAA))).code == SERVFAIL
     finally:
         _closed(made)
 
@@ -191,10 +191,10 @@ def test_when_names_are_used_up_servers_fail_and_no_address_changes_hands(monkey
 def test_every_name_that_may_be_given_stays_in_the_pool() -> None:
     made = _egress(["*.example.org"])
     try:
-        found = [made._given(f"n{number}.example.org") for number in range(egress_of.NAMES)]
-        assert len(set(found)) == egress_of.NAMES
+        found = [made.names.given(f"n{number}.example.org") for number in range(dns_of.NAMES)]
+        assert len(set(found)) == dns_of.NAMES
         assert all(one[0] == 198 and one[1] in (18, 19) for one in found)
-        assert made._given("late.example.org") is None
+        assert made.names.given("late.example.org") is None
     finally:
         _closed(made)
 
@@ -208,7 +208,7 @@ def test_every_name_that_may_be_given_stays_in_the_pool() -> None:
     ],
 )
 def test_what_is_no_query_is_not_answered(egress: egress_of.Egress, data: bytes) -> None:  # type: ignore[name-defined]
-    assert egress.answer(data) == b""
+    assert egress.names.answer(data) == b""
 
 
 GOOD = query("github.com")
@@ -232,12 +232,12 @@ GOOD = query("github.com")
     ],
 )
 def test_a_malformed_query_is_told_so(egress: egress_of.Egress, data: bytes, code: int) -> None:  # type: ignore[name-defined]
-    found = Reply(egress.answer(data))
+    found = Reply(egress.names.answer(data))
     assert (found.code, found.record, found.number) == (code, None, 0x1234)
 
 
 def test_options_at_the_end_of_a_query_are_no_harm(egress: egress_of.Egress) -> None:  # type: ignore[name-defined]
-    found = Reply(egress.answer(query("github.com", counts=(1, 0, 0, 1)) + b"\0\0\x29\x04\xd0\0\0\0\0\0\0"))
+    found = Reply(egress.names.answer(query("github.com", counts=(1, 0, 0, 1)) + b"\0\0\x29\x04\xd0\0\0\0\0\0\0"))
     assert found.record
     assert found.question == encoded("github.com") + b"\0\1\0\1"
 

@@ -364,7 +364,7 @@ result = [first[0][:12], second, talk(arguments[0], b'x', host=arguments[1], eno
 
 
 def test_who_says_nothing_is_let_go(changed: Callable[..., Fence], server: Server) -> None:
-    one = changed(("egress.py", "HANDSHAKE = 30.0", "HANDSHAKE = 0.5"))
+    one = changed(("egress_reach.py", "HANDSHAKE = 30.0", "HANDSHAKE = 0.5"))
     with inside(one, *server.at("web.example.com", 443)) as client:
         assert client.talk(HTTP, b"CONNECT ")[0].startswith(b"HTTP/1.1 408 ")
         assert client.talk(SOCKS, b"\5")[1] in ("eof", "reset")
@@ -588,6 +588,41 @@ def test_compiled_forms_are_not_taken_from_where_a_command_may_write(changed: Ca
     plain = changed()
     assert plain.enter("true", shell=SHELL).returncode == 0
     assert list((plain.home / ".local").rglob("*.pyc"))
+
+
+@pytest.mark.parametrize("named", ["", "paths: [{path: vendor, access: read, optional: true}], "])
+def test_another_shell_of_the_project_plants_no_compiled_launcher(named: str) -> None:
+    writer = "shells: {writer: {network: none, paths: [{path: ~/.local/state, access: write}]}}"
+    one = Fence.create(f"metadata: {{name: planted}}\nruntime: {{sandbox: {{{named}default_allowed_domains: [a.b.org], {writer}}}}}\n", uid=users()[-1])
+    try:
+        (one.home / ".local/state").mkdir(parents=True)
+        (one.home / "other").mkdir()
+        one.own()
+        # What would be run, had the launcher a cache where the other shell may write with another XDG_STATE_HOME.
+        assert one.enter("true", shell=SHELL).returncode == 0
+        done = one.enter("sh", "-c", "touch ~/.local/state/mine && echo written", shell="writer", env=one.environment(XDG_STATE_HOME=str(one.home / "other")))
+        assert done.stdout == "written\n", done.stderr
+        assert not [*(one.home / ".local/state").rglob("*.pyc"), *(one.home / ".local/state").rglob("filter-*")]
+    finally:
+        one.remove()
+
+
+def test_a_terminal_is_told_what_is_missing(fence: Fence) -> None:
+    for command, status, said in (
+        (("no-such",), 127, b"no-such: command not found inside (add its package"),
+        (("/etc/hosts",), 126, b"/etc/hosts cannot be executed inside"),
+        (("sh", "-c", "exit 127"), 127, b""),
+        (("-",), 127, b"-: command not found inside"),
+    ):
+        main, other = pty.openpty()
+        process = subprocess.Popen(fence.argv(SHELL, ("--", *command)), cwd=fence.project, env=fence.environment(), stdin=other, stdout=other, stderr=other)
+        os.close(other)
+        shown = b""
+        with contextlib.suppress(OSError):
+            while more := os.read(main, 1024):
+                shown += more
+        os.close(main)
+        assert (process.wait(20), said in shown, b"not found inside" in shown) == (status, True, b"not found inside" in said), shown
 
 
 def test_too_few_processes_for_a_lookup_end_one_connection_and_not_the_shell(changed: Callable[..., Fence]) -> None:

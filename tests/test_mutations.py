@@ -239,7 +239,7 @@ def test_a_launcher_that_is_to_share_the_network_refuses(course: Course) -> None
             {"egress": {"    if not said:\n        return": "    return ''\n    if not said:\n        return"}},
             {"N16g: connect good.example:443 as other.wavegen-verify.example"},
         ),
-        "no names": ({"egress": {"address = self._given(target.name)": "address = None"}}, {"U13: direct good.example:80"}),
+        "no names": ({"egress_dns": {"address = self.given(target.name)": "address = None"}}, {"U13: direct good.example:80"}),
         "no namespace of the network": ({"launcher": {"_NEWUSER | _NEWNET": "_NEWUSER"}}, {"U13: direct good.example:80"}),
         "no proxy": ({"launcher": {'("proxy", four, "127.0.0.1", HTTP_PORT), ': ""}}, {"U13: connect good.example:80"}),
     }.values(),

@@ -30,7 +30,20 @@ TREE = sorted(
         *(
             f".wavegen/runtime/{name}.py"
             for name in (
-                *("egress", "egress_log", "egress_loop", "egress_names", "egress_rules", "egress_say", "egress_wire", "launch", "launch_serve", "launcher"),
+                *(
+                    "egress",
+                    "egress_dns",
+                    "egress_log",
+                    "egress_loop",
+                    "egress_names",
+                    "egress_reach",
+                    "egress_rules",
+                    "egress_say",
+                    "egress_wire",
+                    "launch",
+                    "launch_serve",
+                    "launcher",
+                ),
                 *("probe", "probe_common", "probe_egress", "probe_files", "probe_kernel", "probe_network", "probe_process"),
             )
         ),

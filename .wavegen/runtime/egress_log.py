@@ -11,6 +11,10 @@ import os
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from egress_rules import Rule
+
 _SIZE_MAX = 8 * 1024 * 1024
 """Bytes, after which a new file is begun; one old one is kept."""
 _A_MINUTE = 200
@@ -51,27 +55,44 @@ class Log:
             self._failed = True
             sys.stderr.write(f"wavegen: warning: what is asked for is not written down: {self.path}: {failed.strerror}\n")
 
-    def write(self, **fields: object) -> None:
-        """One decision."""
+    def write(  # noqa: PLR0913  by keyword: a line's fields
+        self,
+        verdict: str,
+        via: str,
+        name: str,
+        reason: str,
+        *,
+        rule: Rule | None = None,
+        port: int = 0,
+        address: str | None = None,
+        moved: tuple[int, int] = (0, 0),
+        seconds: float = 0.0,
+    ) -> None:
+        """One decision. `moved`: bytes up and down."""
         now = time.time()
-        if self._handle < 0 or (fields.get("verdict") != "allow" and not self._has_room(int(now) // 60)):
+        if self._handle < 0 or (verdict != "allow" and not self._has_room(int(now) // 60)):
             return
-        self._append(now, fields)
+        up, down = moved
+        about = {"name": name[:_NAME], "port": port, "address": address, "rule": str(rule) if rule else None, "line": rule.line if rule else None}
+        self._append(now, {"verdict": verdict, "via": via, **about, "up": up, "down": down, "ms": round(seconds * 1000), "reason": reason})
 
     def _has_room(self, minute: int) -> bool:
         """Whether one more refusal is written: a command could else push out what it did before."""
         if minute != self._minute:
-            left_out, self._minute, self._refusals = self._refusals - _A_MINUTE, minute, 0
-            if left_out > 0:
-                nothing = {"address": None, "rule": None, "line": None, "up": 0, "down": 0, "ms": 0}
-                self._append(time.time(), {"verdict": "deny", "via": "dns", "name": f"{left_out} more", "port": 0, **nothing, "reason": "limit"})
+            self._count_left_out()
+            self._minute = minute
         self._refusals += 1
         return self._refusals <= _A_MINUTE
+
+    def _count_left_out(self) -> None:
+        left_out, self._refusals = self._refusals - _A_MINUTE, 0
+        if left_out > 0:
+            self.write("deny", "dns", f"{left_out} more", "limit")
 
     def _append(self, now: float, fields: dict[str, object]) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         # Only ASCII without control characters: what a command asks for is printed on somebody's terminal.
-        line = json.dumps({"time": stamp, "shell": self.shell, "pid": os.getpid(), **fields, "name": str(fields["name"])[:_NAME]}) + "\n"
+        line = json.dumps({"time": stamp, "shell": self.shell, "pid": os.getpid(), **fields}) + "\n"
         try:
             os.write(self._handle, line.encode("ascii"))
             if os.lseek(self._handle, 0, os.SEEK_CUR) > _SIZE_MAX:
@@ -93,6 +114,7 @@ class Log:
 
     def close(self) -> None:
         """The last line is written."""
+        self._count_left_out()
         if self._handle >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._handle)

@@ -189,15 +189,19 @@ class Rules:
             return Decision(allowed=False, reason="port", rule=about[0])
         return Decision(allowed=False, reason="literal" if target.address else "not-listed")
 
-    def judge(self, rule: Rule, address: bytes) -> str:
+    def is_loopback(self, rule: Rule) -> bool:
+        """Whether a rule is about the host's own loopback."""
+        return self.loopback.get(int(rule.port or 0) if rule.port != "*" else 0) is rule
+
+    def judge(self, rule: Rule, address: bytes, port: int) -> str:
         """Why an address that a name has led to must not be reached; empty where it may.
 
         Of a name with several addresses every one must pass: whoever may add an address would else choose.
         """
         address = names.plain(address)
-        if rule in self.loopback.values():
+        if self.is_loopback(rule):
             return "" if address in LOOPBACK else "not-public"
-        if address in self._deny.addresses:
+        if any(denied.port in ("", "*") or denied.on(port) for denied in self._deny.addresses.get(address, ())):
             return "denied"
         found = names.kind(address)
         if found == names.METADATA:

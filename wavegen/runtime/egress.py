@@ -9,7 +9,6 @@ Standard library only; Python 3.10 and newer.
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import errno
 import socket
@@ -20,53 +19,28 @@ from functools import partial
 
 import egress_names as names
 import egress_wire as wire
+from egress_dns import Names
 from egress_log import Log
 from egress_loop import Loop, Stream, pump
-from egress_rules import LOOPBACK, TLS_PORT, Decision, Rule, Rules, pool
+from egress_reach import HANDSHAKE, Reach, RefusedError, Upstream
+from egress_rules import TLS_PORT, Rule, Rules
 from egress_say import advice, because
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import Any
 
     from egress_loop import Task
 
-    Found = TypeVar("Found")
-
-HANDSHAKE = 30.0
-"""Seconds for a client to say what it wants, and for a server to be reached."""
 IDLE = 3600.0
 """Seconds without a byte in either direction, after which a connection is ended: a model may think for long."""
 HALF_CLOSED = 600.0
 """The same once one direction has ended."""
 CONNECTIONS = 512
-NAMES = 16384
-"""Names that get an address. Nothing is taken away again: an address must never become another name's."""
 _STALE, _QUIET = 5.0, 60.0
 """Seconds of silence after which a connection makes room, where there is none: with one end gone, and with both there."""
-_STAGGER = 0.25
-"""Seconds until the next address is tried beside the first (RFC 8305)."""
-_ADDRESSES = 8
 _REASONS_OF_SOCKS = {"unresolved": wire.UNREACHABLE, "unreachable": wire.UNREACHABLE, "bad-name": wire.NOT_ALLOWED}
 _PROBLEMS = (OSError, EOFError)
-
-
-class RefusedError(Exception):
-    """A connection that is not made, or ended: the reason's code."""
-
-
-class Upstream:
-    """The proxy that this host itself must use."""
-
-    def __init__(self, target: names.Target, port: int, login: bytes, direct: Iterable[str]) -> None:
-        self.target, self.port = target, port
-        self.headers = ((b"Proxy-Authorization", b"Basic " + binascii.b2a_base64(login, newline=False)),) if login else ()
-        self._direct = tuple(name.strip().lower().lstrip("*.") for name in direct if name.strip())
-
-    def serves(self, target: names.Target) -> bool:
-        """Whether a host is reached through it."""
-        text = str(target)
-        return not any(text == name or text.endswith("." + name) for name in self._direct)
 
 
 class Connection:
@@ -83,7 +57,6 @@ class Connection:
         self.halves = 0
         self.tasks: set[Task] = set()
         self.over = False
-        self.aborted = False
 
     def sent(self, count: int) -> None:
         """Bytes from the client to the server."""
@@ -114,13 +87,9 @@ class Egress:
     def __init__(self, rules: Rules, log: Log, *, shell: str, connect_to: dict[tuple[str, int], tuple[str, int]], upstream: Upstream | None = None) -> None:
         self.rules, self.log, self.shell = rules, log, shell
         self.loop = Loop()
-        self.upstream = upstream
-        self._connect_to = connect_to
-        self._by_name: dict[str, bytes] = {}
-        self._by_address: dict[bytes, str] = {}
+        self.names = Names(rules, log)
+        self.reach = Reach(self.loop, rules, connect_to, upstream)
         self._connections: set[Connection] = set()
-        for name in rules.listed():
-            self._given(name)
 
     # --- running
 
@@ -142,21 +111,18 @@ class Egress:
         self._connections.discard(connection)
         if not connection.name and reason in ("", "ended", "timeout"):
             return  # nobody was asked for
-        host, rule = connection.name, connection.rule
-        if verdict != "allow" and self.log.lately(connection.via, host, connection.port, reason):
+        if verdict != "allow" and self.log.lately(connection.via, connection.name, connection.port, reason):
             return
         self.log.write(
-            verdict=verdict,
-            via=connection.via,
-            name=host,
+            verdict,
+            connection.via,
+            connection.name,
+            reason,
+            rule=connection.rule,
             port=connection.port,
             address=connection.address,
-            rule=str(rule) if rule else None,
-            line=rule.line if rule else None,
-            up=connection.up,
-            down=connection.down,
-            ms=round((time.monotonic() - connection.started) * 1000),
-            reason=reason,
+            moved=(connection.up, connection.down),
+            seconds=time.monotonic() - connection.started,
         )
 
     async def _sweep(self) -> None:
@@ -165,7 +131,7 @@ class Egress:
             now = time.monotonic()
             for connection in tuple(self._connections):
                 if connection.halves and now - connection.last > (IDLE if connection.halves > 1 else HALF_CLOSED):
-                    self._abort(connection, "timeout")
+                    connection.finish("allow", "timeout", reset=True)
 
     async def _accept(self, purpose: str, listener: socket.socket) -> None:
         answer = {"proxy": self._proxied, "direct": self._directly, "dns-tcp": self._asked_by_tcp}[purpose]
@@ -179,7 +145,11 @@ class Egress:
                 # Too few descriptors, most likely; whatever it is, others have their turn.
                 await self.loop.sleep(0.1 if failed.errno != errno.ECONNABORTED else 0)
                 continue
-            self.loop.watch(sock)
+            try:
+                self.loop.watch(sock)
+            except OSError:  # more than max_user_watches (epoll(7))
+                sock.close()
+                continue
             client = Stream(self.loop, sock)
             connection = Connection(self, client, "direct" if purpose == "direct" else "dns" if purpose == "dns-tcp" else "connect")
             if len(self._connections) >= CONNECTIONS and not self._made_room():
@@ -196,7 +166,7 @@ class Egress:
         now = time.monotonic()
         waiting = [one for one in self._connections if one.halves and now - one.last > (_STALE if one.halves == 1 else _QUIET)]
         if waiting:
-            self._abort(min(waiting, key=lambda connection: connection.last), "timeout")
+            min(waiting, key=lambda one: one.last).finish("allow", "timeout", reset=True)
         return bool(waiting)
 
     async def _guarded(self, connection: Connection, work: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
@@ -216,68 +186,6 @@ class Egress:
             if not connection.halves:
                 connection.finish("error", "ended")
 
-    # --- names
-
-    def _given(self, name: str) -> bytes | None:
-        """The address that is reserved for a name."""
-        found = self._by_name.get(name)
-        if found is None and len(self._by_name) < NAMES:
-            found = pool(len(self._by_name))
-            self._by_name[name] = found
-            self._by_address[found] = name
-        return found
-
-    def answer(self, data: bytes) -> bytes:
-        """What DNS says to a query; empty for none."""
-        question = wire.dns_question(data)
-        if isinstance(question, bytes):
-            return question
-        if not question.internet:
-            return wire.dns_answer(question, wire.NOTIMP)
-        text = b".".join(question.labels)
-        if question.kind == wire.PTR and text.lower().endswith(b".in-addr.arpa"):
-            return self._pointer(question, text)
-        try:
-            # A dot within a label would become another name.
-            if any(b"." in label for label in question.labels):
-                raise names.BadNameError("a dot in a label")
-            target = names.target(text)
-        except names.BadNameError:
-            self._note("bad-name", text.decode("latin-1"), None)
-            return wire.dns_answer(question, wire.NXDOMAIN)
-        if target.name == "localhost":
-            return wire.dns_answer(question, wire.NOERROR, (wire.A, LOOPBACK[0]) if question.kind in (wire.A, wire.ANY) else None)
-        decision = self.rules.known(target)
-        if not decision.allowed or not target.name:
-            self._note(decision.reason or "literal", str(target), decision.rule)
-            return wire.dns_answer(question, wire.NXDOMAIN)
-        address = self._given(target.name)
-        if address is None:
-            self._note("limit", target.name, decision.rule)
-            return wire.dns_answer(question, wire.SERVFAIL)
-        # No AAAA, as the address is an IPv4 one; no HTTPS or SVCB, which would offer QUIC and ECH.
-        return wire.dns_answer(question, wire.NOERROR, (wire.A, address) if question.kind in (wire.A, wire.ANY) else None)
-
-    def _meant(self, target: names.Target) -> names.Target:
-        """The name that an address stands for: some clients look names up themselves, and ask for what they find."""
-        name = self._by_address.get(target.address)
-        return names.Target(name=name) if name else target
-
-    def _pointer(self, question: wire.Question, text: bytes) -> bytes:
-        with contextlib.suppress(names.BadNameError):
-            address = names.target(b".".join(reversed(text.split(b".")[:-2]))).address
-            name = "localhost" if address == LOOPBACK[0] else self._by_address.get(address)
-            if name:
-                return wire.dns_answer(question, wire.NOERROR, (wire.PTR, wire.dns_name(name)))
-        return wire.dns_answer(question, wire.NXDOMAIN)
-
-    def _note(self, reason: str, name: str, rule: Rule | None) -> None:
-        if not self.log.lately("dns", name, reason):
-            line = rule.line if rule else None
-            self.log.write(
-                verdict="deny", via="dns", name=name, port=0, address=None, rule=str(rule) if rule else None, line=line, up=0, down=0, ms=0, reason=reason
-            )
-
     async def _datagrams(self, sock: socket.socket) -> None:
         while True:
             for _ in range(64):
@@ -289,7 +197,7 @@ class Egress:
                 except OSError:
                     await self.loop.sleep(0.1)
                     break
-                reply = self.answer(data)
+                reply = self.names.answer(data)
                 if reply:
                     with contextlib.suppress(OSError):
                         sock.sendto(reply, peer)
@@ -302,7 +210,7 @@ class Egress:
         while time.monotonic() < until:
             while len(data) >= 2 and len(data) >= 2 + int.from_bytes(data[:2], "big"):
                 end = 2 + int.from_bytes(data[:2], "big")
-                reply = self.answer(data[2:end])
+                reply = self.names.answer(data[2:end])
                 data = data[end:]
                 if not reply:
                     return connection.finish("allow")
@@ -316,126 +224,27 @@ class Egress:
 
     # --- reaching
 
-    async def _reach(self, connection: Connection, target: names.Target, port: int) -> Stream:
-        """A connection to a host, after every check that can be made before it. Raises RefusedError."""
+    def _decided(self, connection: Connection, target: names.Target, port: int) -> Rule:
+        """The rule that lets a host through. Raises RefusedError."""
         connection.name, connection.port = str(target), port
         decision = self.rules.decide(target, port)
         connection.rule = decision.rule
         if not decision.allowed or decision.rule is None:
             raise RefusedError(decision.reason)
-        elsewhere = self._connect_to.get((str(target), port))
-        if elsewhere:
-            connection.server = await self._connected(connection, [elsewhere])
-        elif self.upstream and self.upstream.serves(target) and decision.rule not in self.rules.loopback.values():
-            if target.address and self.rules.judge(decision.rule, target.address):
-                raise RefusedError(self.rules.judge(decision.rule, target.address))
-            connection.server = await self._through_upstream(connection, target, port)
-        else:
-            connection.server = await self._connected(connection, await self._addresses(decision.rule, target, port))
+        return decision.rule
+
+    async def _reached(self, connection: Connection, target: names.Target, port: int) -> Stream:
+        """The server, after every check that can be made before it is asked. Raises RefusedError."""
+        rule = self._decided(connection, target, port)
+        connection.server, address = await self.reach.host(rule, target, port)
+        connection.address = address or None
         return connection.server
-
-    async def _addresses(self, rule: Rule, target: names.Target, port: int) -> list[tuple[str, int]]:
-        """Where a host is: asked once, and each address judged. Raises RefusedError."""
-        found = [target.address] if target.address else await self._resolved(target.name)
-        if rule in self.rules.loopback.values():
-            found = list(LOOPBACK)
-        for address in found:
-            reason = self.rules.judge(rule, address)
-            if reason:
-                raise RefusedError(reason)
-        return [(names.shown(names.plain(address)), port) for address in found[:_ADDRESSES]]
-
-    async def _resolved(self, name: str) -> list[bytes]:
-        if name == "localhost":
-            return list(LOOPBACK)
-
-        def look() -> list[bytes]:
-            # Bytes: a text would be mapped to other letters on its way (IDNA).
-            found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
-            return list(dict.fromkeys(socket.inet_pton(family, str(place[0]).partition("%")[0]) for family, _, _, _, place in found))
-
-        try:
-            found: list[bytes] = await self.loop.in_thread(look)
-        except (OSError, UnicodeError):
-            raise RefusedError("unresolved") from None
-        if not found:
-            raise RefusedError("unresolved")
-        return found
-
-    async def _connected(self, connection: Connection, places: list[tuple[str, int]]) -> Stream:
-        """The first of several addresses that answers, each begun a little after the one before."""
-        tried: list[tuple[socket.socket, str]] = []
-        until = time.monotonic() + HANDSHAKE
-        waiting = list(places)
-        try:
-            while (waiting or tried) and time.monotonic() < until:
-                if waiting:
-                    address, port = waiting.pop(0)
-                    try:
-                        sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-                    except OSError:  # no IPv6 here
-                        continue
-                    self.loop.watch(sock)
-                    failed = sock.connect_ex((address, port))
-                    if failed in (0, errno.EINPROGRESS):
-                        tried.append((sock, address))
-                    else:
-                        sock.close()
-                        continue
-                await self.loop.any_writable([sock for sock, _ in tried], _STAGGER if waiting else max(0.01, until - time.monotonic()))
-                for sock, address in tuple(tried):
-                    failed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                    if failed:
-                        tried.remove((sock, address))
-                        sock.close()
-                    elif _is_connected(sock):
-                        tried.remove((sock, address))
-                        connection.address = address
-                        return Stream(self.loop, sock)
-        finally:
-            for sock, _ in tried:
-                sock.close()
-        raise RefusedError("unreachable")
-
-    async def _through_upstream(self, connection: Connection, target: names.Target, port: int) -> Stream:
-        """A tunnel through the host's own proxy, which looks up names itself. Raises RefusedError."""
-        proxy = await self._upstream(connection)
-        host = f"{target.authority()}:{port}".encode()
-        fields = b"".join(name + b": " + value + b"\r\n" for name, value in proxy.headers)
-        server = connection.server
-        if server is None:
-            raise RefusedError("unreachable")
-        await server.send(b"CONNECT " + host + b" HTTP/1.1\r\nHost: " + host + b"\r\n" + fields + b"\r\n", HANDSHAKE)
-        data = b""
-        while True:
-            more = await server.more(HANDSHAKE)
-            if not more:
-                raise RefusedError("unreachable")
-            data += more
-            try:
-                found = wire.http_status(data)
-            except wire.BadMessageError:
-                raise RefusedError("unreachable") from None
-            if found:
-                if not 200 <= found[0] < 300:
-                    raise RefusedError("unreachable")
-                server.keep(found[2])
-                return server
-
-    async def _upstream(self, connection: Connection) -> Upstream:
-        """A connection to the host's own proxy, as the connection's server."""
-        proxy = self.upstream
-        if proxy is None:
-            raise RefusedError("unreachable")
-        found = [proxy.target.address] if proxy.target.address else await self._resolved(proxy.target.name)
-        connection.server = await self._connected(connection, [(names.shown(address), proxy.port) for address in found])
-        return proxy
 
     # --- TLS
 
-    def _looked_at(self, rule: Rule | None, port: int) -> bool:
+    def _looked_at(self, rule: Rule, port: int) -> bool:
         """Whether what is said must be TLS, to the name that was judged."""
-        return port == TLS_PORT and rule is not None and rule.tls and rule not in self.rules.loopback.values()
+        return port == TLS_PORT and rule.tls and not self.rules.is_loopback(rule)
 
     async def _checked(self, connection: Connection, target: names.Target) -> None:
         """On 443 the server name of the ClientHello must be the name that was judged. Raises RefusedError."""
@@ -480,21 +289,13 @@ class Egress:
         try:
             await work()
         except (*_PROBLEMS, wire.BadMessageError):
-            connection.aborted = True
+            connection.finish("allow", reset=True)
         except Exception as failed:  # noqa: BLE001  the others go on
             _bug(failed)
-            connection.aborted = True
+            connection.finish("allow", reset=True)
         connection.halves -= 1
-        if connection.over:
-            return
-        if connection.aborted:
-            self._abort(connection)
-        elif not connection.halves:
+        if not connection.halves:
             connection.finish("allow")
-
-    def _abort(self, connection: Connection, reason: str = "", *, reset: bool = True) -> None:
-        """End both directions; the one that calls it has given up already."""
-        connection.finish("allow", reason, reset=reset)
 
     # --- ways in
 
@@ -502,8 +303,8 @@ class Egress:
         """Somebody connected to an address that stands for a name."""
         place = connection.client.sock.getsockname()
         address, port = names.plain(socket.inet_pton(connection.client.sock.family, place[0])), place[1]
-        target = self._meant(names.Target(address=address))
-        await self._reach(connection, target, port)
+        target = self.names.meant(names.Target(address=address))
+        await self._reached(connection, target, port)
         await self._checked(connection, target)
         self._relay(connection)
 
@@ -522,28 +323,28 @@ class Egress:
 
     async def _socks(self, connection: Connection) -> None:
         client = connection.client
-        method, rest = await self._gather(connection, wire.socks_greeting)
+        method, rest = await connection.client.gather(wire.socks_greeting, HANDSHAKE)
         client.keep(rest)
         await client.send(bytes((wire.SOCKS, method)), HANDSHAKE)
         if method == 255:
             raise RefusedError("bad-request")
         if method:
-            client.keep(await self._gather(connection, wire.socks_login))
+            client.keep(await connection.client.gather(wire.socks_login, HANDSHAKE))
             await client.send(b"\x01\0", HANDSHAKE)
-        code, host, port, rest = await self._gather(connection, wire.socks_request)
+        code, host, port, rest = await connection.client.gather(wire.socks_request, HANDSHAKE)
         client.keep(rest)
         try:
             if code != wire.GRANTED:
                 raise RefusedError("method" if code == wire.BAD_COMMAND else "bad-request")
             try:
                 connection.name, connection.port = host.decode("latin-1"), port
-                target = self._meant(names.target(host))
+                target = self.names.meant(names.target(host))
                 if not port:
                     raise names.BadNameError("no port")
             except names.BadNameError:
                 code = wire.NOT_ALLOWED
                 raise RefusedError("bad-name") from None
-            await self._reach(connection, target, port)
+            await self._reached(connection, target, port)
         except RefusedError as refused:
             code = code or _REASONS_OF_SOCKS.get(str(refused), wire.NOT_ALLOWED)
             with contextlib.suppress(OSError):
@@ -553,31 +354,19 @@ class Egress:
         await self._checked(connection, target)
         self._relay(connection)
 
-    async def _gather(self, connection: Connection, reader: Callable[[bytes], Found | None]) -> Found:
-        """What a reader makes of what comes, as soon as there is enough of it."""
-        data, until = b"", time.monotonic() + HANDSHAKE
-        while True:
-            more = await connection.client.more(until - time.monotonic())
-            if not more:
-                raise RefusedError("bad-request") if data else EOFError
-            data += more
-            found = reader(data)
-            if found is not None:
-                return found
-
     async def _http(self, connection: Connection) -> None:
         client, target = connection.client, None
         try:
-            request = await self._gather(connection, wire.http_request)
+            request = await connection.client.gather(wire.http_request, HANDSHAKE)
             connection.via = "connect" if request.method == b"CONNECT" else "http"
             connection.name = request.authority.decode("latin-1")
             target, port = names.authority(request.authority, port=0 if request.method == b"CONNECT" else 80)
-            target = self._meant(target)
+            target = self.names.meant(target)
             client.keep(request.rest)
             if request.method != b"CONNECT":
                 await self._one_request(connection, request, target, port)
                 return
-            await self._reach(connection, target, port)
+            await self._reached(connection, target, port)
         except wire.BadMessageError as bad:
             await self._answer(connection, bad.status, str(bad))
             raise RefusedError("method" if bad.status.startswith("405") else "bad-request") from None
@@ -614,33 +403,20 @@ class Egress:
     async def _one_request(self, connection: Connection, request: wire.Request, target: names.Target, port: int) -> None:
         """Pass on one request and its answer, then close: the next may be for another host."""
         host = target.authority() + (f":{port}" if port != 80 else "")
-        absolute = False
-        extra: tuple[tuple[bytes, bytes], ...] = ()
-        decision = self.rules.decide(target, port)
-        if decision.allowed and self._looked_at(decision.rule, port):
-            connection.name, connection.port, connection.rule = str(target), port, decision.rule
+        rule = self._decided(connection, target, port)
+        if self._looked_at(rule, port):
             raise RefusedError("not-tls")
-        if self._by_upstream(request, decision, target) and (str(target), port) not in self._connect_to:
-            connection.name, connection.port, connection.rule = str(target), port, decision.rule
-            if target.address and decision.rule and self.rules.judge(decision.rule, target.address):
-                raise RefusedError(self.rules.judge(decision.rule, target.address))
-            extra, absolute = (await self._upstream(connection)).headers, True
-        else:
-            await self._reach(connection, target, port)
-        server = connection.server
-        if server is None:
-            raise RefusedError("unreachable")
-        head = request.head(host.encode(), absolute=absolute, extra=extra)
+        # After an upgrade the host's proxy could be told of other hosts: then by a tunnel.
+        absolute = self.reach.by_upstream(rule, target, port) and not request.upgrade
+        server = await (self.reach.to_upstream(rule, target, port) if absolute else self._reached(connection, target, port))
+        connection.server = server
+        head = request.head(host.encode(), absolute=absolute, extra=self.reach.upstream.headers if absolute and self.reach.upstream else ())
         await server.send(head, HANDSHAKE)
         connection.sent(len(head))
         connection.halves = 2
-        connection.tasks.add(self.loop.spawn(self._half(connection, partial(self._body, connection, request, server))))
-        connection.tasks.add(self.loop.spawn(self._half(connection, partial(self._response, connection, request, server))))
-
-    def _by_upstream(self, request: wire.Request, decision: Decision, target: names.Target) -> bool:
-        """Whether the host's proxy gets the request itself. After an upgrade it would be told of other hosts: then by a tunnel."""
-        through = self.upstream is not None and self.upstream.serves(target) and decision.rule not in self.rules.loopback.values()
-        return decision.allowed and through and not request.upgrade
+        # Before an upgrade there is no body, and what the client says after it is not read yet.
+        works = (partial(self._response, connection, request, server), *(() if request.upgrade else (partial(self._body, connection, request, server),)))
+        connection.tasks.update(self.loop.spawn(self._half(connection, work)) for work in works)
 
     async def _body(self, connection: Connection, request: wire.Request, server: Stream) -> None:
         """The request's body, and nothing that follows it."""
@@ -655,8 +431,7 @@ class Egress:
             await server.send(data[:count], IDLE)
             connection.sent(count)
         # Somebody who is gone must not keep the connection; what more is said is dropped.
-        if not request.upgrade:
-            await _drain(client)
+        await _drain(client)
 
     async def _response(self, connection: Connection, request: wire.Request, server: Stream) -> None:
         """The answer, with the end of the connection said in it; after 101 both may say what they like."""
@@ -684,11 +459,10 @@ class Egress:
                 found = wire.http_status(data) if status < 200 else None
         if request.upgrade:
             # The server has declined; nobody has watched the client until now, as it might have spoken.
-            connection.halves += 1
             connection.tasks.add(self.loop.spawn(self._half(connection, partial(_drain, client))))
         server.keep(data)
         await pump(server, client, connection.received)
-        self._abort(connection, reset=False)
+        connection.finish("allow")
 
 
 async def _drain(client: Stream) -> None:
@@ -699,14 +473,6 @@ async def _drain(client: Stream) -> None:
 
 def _bug(failed: Exception) -> None:
     sys.stderr.write(f"wavegen: warning: a connection ended by a fault of the launcher: {type(failed).__name__}: {failed} (please report it)\n")
-
-
-def _is_connected(sock: socket.socket) -> bool:
-    try:
-        sock.getpeername()
-    except OSError:
-        return False
-    return True
 
 
 def _unfit(said: tuple[bytes, ...], target: names.Target, rule: Rule) -> str:

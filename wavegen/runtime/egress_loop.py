@@ -20,8 +20,9 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing would take a tenth of a start
-    from typing import Any
+    from typing import Any, TypeVar
 
+    Found = TypeVar("Found")
     Work = Coroutine[Any, Any, None]
 
 _TIMERS = 256
@@ -252,12 +253,11 @@ _GONE = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN, errno.ETIMEDOUT, errno.E
 class Stream:
     """A connected socket, and what was read of it and not yet used."""
 
-    __slots__ = ("_buffer", "ended", "loop", "sock")
+    __slots__ = ("_buffer", "loop", "sock")
 
     def __init__(self, loop: Loop, sock: socket.socket) -> None:
         self.loop, self.sock = loop, sock
         self._buffer = b""
-        self.ended = False
 
     async def more(self, seconds: float) -> bytes:
         """What was kept, else what comes next; empty at its end. Raises TimeoutError, ConnectionError."""
@@ -266,14 +266,21 @@ class Stream:
         until = time.monotonic() + seconds
         while True:
             try:
-                data = self.sock.recv(65536)
+                return self.sock.recv(65536)
             except BlockingIOError:
                 left = until - time.monotonic()
                 if left <= 0 or not await self.loop.readable(self.sock, left):
                     raise TimeoutError from None
-                continue
-            self.ended = not data
-            return data
+
+    async def gather(self, reader: Callable[[bytes], Found | None], seconds: float) -> Found:
+        """What a reader makes of what comes, as soon as there is enough of it. Raises TimeoutError, ConnectionError, EOFError."""
+        data, until = b"", time.monotonic() + seconds
+        while more := await self.more(until - time.monotonic()):
+            data += more
+            found = reader(data)
+            if found is not None:
+                return found
+        raise EOFError
 
     def kept(self) -> bytes:
         """What was given back."""

@@ -15,9 +15,10 @@ import socket
 import sys
 from urllib.parse import unquote_to_bytes
 
-from egress import Egress, Upstream
+from egress import Egress
 from egress_log import Log
 from egress_names import BadNameError, authority
+from egress_reach import Upstream
 from egress_rules import Rules
 from launcher import HTTP_PORT, PASSED_ON, Options, Started, cannot
 
@@ -59,6 +60,8 @@ def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | No
     done.acquire(timeout=2)
     if status == 1 and not report.ran():
         status = _not_started(options)
+    elif status in (126, 127) and options.resetting and _looked_for(options)[0] == status:
+        _say_missing(options.command[0], status)  # env said less
     log.close()
     sys.stderr.flush()
     os._exit(status)
@@ -111,6 +114,23 @@ def _wait(bwrap: int, report: Report, egress: Egress) -> int:
 
 def _not_started(options: Options) -> int:
     """Say why no command ran: bwrap has said its part. Was it the fence, or only the command's name? The status."""
+    status, said = _looked_for(options)
+    if status in (126, 127):
+        _say_missing(options.command[0], status)
+        return status
+    if any(words in said for words in ("setting up uid map", "new namespace", "Operation not permitted", "RTM_NEWADDR")):
+        knobs = "user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
+        cannot("this machine does not let bwrap make namespaces", f"see {knobs} with sysctl")
+    cannot("bwrap could not build the fence", "its message stands above")
+
+
+def _say_missing(name: str, status: int) -> None:
+    what = "cannot be executed inside" if status == 126 else "command not found inside (add its package to the manifest, or grant its path)"
+    sys.stderr.write(f"wavegen: {name}{' ' if status == 126 else ': '}{what}\n")
+
+
+def _looked_for(options: Options) -> tuple[int, str]:
+    """Look inside for the command: 126 where there is something of its name, 127 where there is not; and what bwrap says."""
     bwrap, name = options.bwrap, options.command[0]
     look = 'case $1 in */*) [ ! -e "$1" ] || exit 126 ;; *) IFS=:; for d in $PATH; do [ ! -f "$d/$1" ] || exit 126; done ;; esac; exit 127'
     # The filter's descriptor is used up, and of no matter here.
@@ -123,18 +143,7 @@ def _not_started(options: Options) -> int:
     os.close(write)
     with open(read, "rb") as stream:
         said = stream.read().decode("utf-8", "replace")
-    match os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]):
-        case 126:
-            sys.stderr.write(f"wavegen: {name} cannot be executed inside\n")
-            return 126
-        case 127:
-            sys.stderr.write(f"wavegen: {name}: command not found inside (add its package to the manifest, or grant its path)\n")
-            return 127
-        case _ if any(words in said for words in ("setting up uid map", "new namespace", "Operation not permitted", "RTM_NEWADDR")):
-            knobs = "user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
-            cannot("this machine does not let bwrap make namespaces", f"see {knobs} with sysctl")
-        case _:
-            cannot("bwrap could not build the fence", "its message stands above")
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
 
 
 def upstream(options: Options) -> Upstream | None:

@@ -63,6 +63,7 @@ class Options:
         rest = list(arguments)
         while rest and rest[0] != "--":
             self._take(rest)
+        self.resetting: tuple[str, ...] = ()
         words = len(rest) - self.words
         self.bwrap, self.command = rest[1:words], rest[words:]
 
@@ -296,25 +297,25 @@ def _arguments(options: Options, channel: socket.socket, tell: int, *, inside: b
         stage = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "--stage", str(channel.fileno()), *_stage_options(options)]
         return [first, "--json-status-fd", str(tell), *rest, *stage, "--words", str(options.words), "--", *options.command]
     rest.remove("--unshare-net")
-    return [first, "--json-status-fd", str(tell), *rest, *_resetting(options.command), *options.command]
+    if options.resetting:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    return [first, "--json-status-fd", str(tell), *rest, *options.resetting, *options.command]
 
 
 def _resetting(command: Sequence[str]) -> tuple[str, ...]:
     """On a terminal Ctrl-C reaches bwrap, too, and ends the shell whatever the command makes of it. So bwrap ignores it,
-    as does what it starts, until env takes that back (coreutils 8.31).
+    as does what it starts, until env takes that back (coreutils 8.31). Empty where it is not needed, or cannot be done.
     """
-    own = signal.getsignal(signal.SIGINT) != signal.SIG_IGN and not any("=" in word for word in command[:1])
+    # To env both of these would be something else than a command.
+    own = signal.getsignal(signal.SIGINT) != signal.SIG_IGN and "=" not in command[0] and command[0] != "-"
     if not own or not any(os.isatty(handle) for handle in (0, 1, 2)) or not os.access(_ENV, os.X_OK):
         return ()
     words = (_ENV, "--default-signal=INT,QUIT", "--")
     quiet = os.open("/dev/null", os.O_RDWR)
     tried = os.posix_spawn(_ENV, [*words, "true"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, quiet, 2)])
     os.close(quiet)
-    if os.waitpid(tried, 0)[1]:
-        return ()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-    return words
+    return words if os.waitpid(tried, 0)[1] == 0 else ()
 
 
 def _stage_options(options: Options) -> list[str]:
@@ -361,6 +362,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
         proxy = launch_serve.upstream(options)
     try:
+        options.resetting = _resetting(options.command)
         started = _start(options, listeners(rules), mask, inside=False)
         if started.failed in _REFUSALS:
             os.waitpid(started.pid, 0)
