@@ -24,7 +24,7 @@ ROWS = (
     ("backends", "backends._filter", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
-    ("tools", "output", "git", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
+    ("tools", "output", "git", "repository", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
     ("outside", "planting", "ground", "entry", "trials", "verify", "log"),
     ("cli",),
     ("__main__",),
@@ -56,6 +56,7 @@ TOUCH_THE_MACHINE = {
     "tools",
     "output",
     "git",
+    "repository",
     "project",
     "launch",
     "surroundings",
@@ -195,6 +196,8 @@ ALLOWED = {
     "run.after",
     "filter_name",
     "status_fd",
+    "git_files",
+    "worktree_files",
 }
 
 

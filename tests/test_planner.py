@@ -294,8 +294,23 @@ def test_a_grant_replaces_the_default_for_the_same_path_and_nothing_else() -> No
 
 def test_the_files_of_the_fence_are_read_only_last_and_pinned() -> None:
     for policy in sandbox("paths: [{path: ., access: write}, {path: sub, access: write}]").shells[:2]:
-        assert [str(rule.path) for rule in policy.paths[-5:]] == ["./wave.yaml", "./wave.sandbox.yaml", "./flake.nix", "./flake.lock", "./.wavegen"]
-        assert all(rule.pinned and rule.access is Access.READ for rule in policy.paths[-5:])
+        rules = [rule for rule in policy.paths if not rule.guarded][-5:]
+        assert [str(rule.path) for rule in rules] == ["./wave.yaml", "./wave.sandbox.yaml", "./flake.nix", "./flake.lock", "./.wavegen"]
+        assert all(rule.pinned and rule.access is Access.READ for rule in rules)
+
+
+def test_what_the_host_runs_is_guarded_unless_the_manifest_says_otherwise() -> None:
+    plain, granted, hidden = (
+        {str(rule.path): rule for rule in sandbox(line).shells[0].paths}
+        for line in ("", "paths: [{path: .vscode, access: write}]", "deny_read_paths: [.vscode]")
+    )
+    guards = [rule for rule in plain.values() if rule.guarded]
+    assert {"./.git/hooks", "./.git/config", "./.git/commondir", "./.envrc", "./.vscode", "./.claude"} <= {str(rule.path) for rule in guards}
+    assert [str(rule.path) for rule in guards if rule.access is not Access.READ] == ["./.git"]
+    assert all(rule.path.anchor is Anchor.PROJECT and not rule.required and not rule.origin.at for rule in guards)
+    assert (granted["./.vscode"].access, granted["./.vscode"].guarded) == (Access.WRITE, False)
+    assert (hidden["./.vscode"].access, hidden["./.vscode"].guarded) == (Access.HIDE, False)
+    assert granted["./.envrc"] == hidden["./.envrc"] == plain["./.envrc"]
 
 
 @pytest.mark.parametrize("path", ["wave.yaml", ".wavegen", "flake.nix", "wave.sandbox.yaml"])

@@ -796,11 +796,15 @@ def test_scratch_that_is_not_writable_is_not_expected_to_be(text: str) -> None:
 
 def test_what_the_project_holds_and_the_host_runs_is_open_unless_a_rule_is_about_it() -> None:
     before, after = default(), default("paths: [{path: .git, access: read}], deny_read_paths: [.envrc]")
-    assert set(wants(before, "W04", "W05", "W06", "W07", "W10", "W13", "W18", "L08")) == {Want.OPEN}
+    assert set(wants(before, "W04", "W05", "W06", "W07", "W08", "W09", "W10", "W10c", "W11", "W12")) == {Want.STOPPED}
+    assert set(wants(before, "W10b", "W12b", "W13", "W14", "W16", "L08")) == {Want.OPEN}
     assert set(wants(after, "W04", "W05", "W06", "W07", "W10")) == {Want.STOPPED}
-    assert (named(after["W10"]), after["W10 others"].want) == (("./.envrc",), Want.OPEN)
-    assert lines(after["W04"]) == ("wave.yaml", 2)
-    assert wants(after, "W13", "W18", "L08") == [Want.OPEN] * 3
+    loose = default("paths: [{path: .git/hooks, access: write}, {path: .envrc, access: write}]")
+    assert (named(loose["W04 others"]), loose["W04 others"].want) == (("./.git/hooks/wavegen-probe",), Want.OPEN)
+    assert (named(loose["W10 others"]), loose["W10 others"].want) == (("./.envrc",), Want.OPEN)
+    assert "./.envrc" not in named(loose["W10c"])
+    assert lines(after["W06"]) == ("wave.yaml", 2)
+    assert wants(after, "W13", "L08") == [Want.OPEN] * 2
 
 
 @pytest.mark.parametrize("overlay", [None, "runtime: {sandbox: {deny_read_paths: [x]}}\n"])

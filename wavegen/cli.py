@@ -84,7 +84,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     Files that are already right are not touched. A flake.nix written by hand and an existing flake.lock are left
     alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
     """
-    from wavegen import backends, project
+    from wavegen import backends, project, repository
     from wavegen.backends.flake import ADOPT, FLAKE
     from wavegen.output import Reason, Tree
 
@@ -117,7 +117,10 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
             git.add(loaded.root, paths)
         else:
             click.echo(f"flakes see only what git knows: {' '.join(git.add_command(paths))}", err=True)
-    if not done:
+    if repository.keep_to_itself(loaded.root):
+        click.echo(f"wrote {repository.COMMONDIR}")
+        click.echo(f"wavegen: note: {repository.COMMONDIR} says what git assumes anyway; now shells cannot say otherwise", err=True)
+    elif not done:
         click.echo("up to date")
 
 

@@ -113,6 +113,32 @@ NETWORK_FILES = (
 )
 """What shells see that filter their network."""
 
+GIT_FILES = ("hooks", "config", "config.worktree", "commondir", "info/attributes")
+"""What git on the host runs or follows of a repository, below its git directory (gitrepository-layout(5))."""
+
+WORKTREE_FILES = ("gitdir", "commondir", "config.worktree")
+"""The same of a linked worktree, below worktrees/NAME."""
+
+_FOLLOWED = (
+    ("direnv and version managers run or follow it", ".envrc .direnv .mise.toml mise.toml .tool-versions .nvmrc"),
+    ("an editor runs its tasks", ".vscode .idea .devcontainer .devcontainer.json .zed .nvim.lua .exrc .dir-locals.el"),
+    ("agents on the host run what their settings say", ".claude .mcp.json .codex .cursor .gemini"),
+    ("git hooks in the tree", ".husky .githooks"),
+)
+
+
+def _guards() -> tuple[PathRule, ...]:
+    def rule(tail: str, reason: str, access: Access = Access.READ) -> PathRule:
+        return PathRule(path=HostPath(Anchor.PROJECT, tail), access=access, guarded=True, origin=Origin(reason))
+
+    git = (rule(f".git/{name}", "git on the host runs or follows it") for name in GIT_FILES)
+    followed = (rule(name, reason) for reason, names in _FOLLOWED for name in names.split())
+    return (rule(".git", "another one in its place would have other hooks", Access.WRITE), *git, *followed)
+
+
+GUARDS = _guards()
+"""What the host runs or follows of a project: read-only where it exists."""
+
 _PASSED = (
     ("terminal", "TERM COLORTERM NO_COLOR FORCE_COLOR"),
     ("language and time", "LANG LANGUAGE TZ LOCALE_ARCHIVE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME"),

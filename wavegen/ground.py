@@ -286,7 +286,8 @@ class Ground:
         """Where something may be mounted inside: the policy's paths, by their other names too, and what wavegen keeps."""
         paths = {self.absolute(rule.path) for rule in policy.paths}
         paths |= {path.removeprefix("/usr") for path in paths if path.startswith("/usr/")}
-        return sorted(paths | {os.path.realpath(path) for path in paths} | {"/", "/proc", "/dev", f"{self.home}/.local/state/wavegen", *PROC_READ_ONLY})
+        paths |= {"/", "/proc", "/dev", f"{self.home}/.local/state/wavegen", *PROC_READ_ONLY, *self.places.guarded()}
+        return sorted(paths | {os.path.realpath(path) for path in paths})
 
     def _writable(self, policy: Policy) -> list[str]:
         """Where mounts may be writable."""

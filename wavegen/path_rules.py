@@ -36,7 +36,8 @@ def path_rules(sandbox: Sandbox, shell: Shell, *, own: Mapping[str, bool], netwo
     pins = (rule for rule in _own_files(own) if rule.path not in hidden)
     # A default that hides the same path stays where it is: what other defaults put below it needs it there.
     kept = (rule for rule in rules.values() if rule.path not in hidden or rule.access is Access.HIDE)
-    return (*kept, *denied, *pins)
+    guards = (rule for rule in defaults.GUARDS if rule.path not in hidden and rule.path not in rules)
+    return (*kept, *denied, *pins, *guards)
 
 
 def denied_rules(entries: Iterable[Text], *, report: Report) -> tuple[PathRule, ...]:

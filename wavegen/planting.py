@@ -10,12 +10,19 @@ from dataclasses import dataclass
 
 from wavegen.backends import File
 from wavegen.policy import Access, Anchor, HostPath, Plan
-from wavegen.probes.catalogue import GIT_FILES, HOME_SECRETS
+from wavegen.probes.catalogue import FOLLOWED, GIT_FILES, HOME_SECRETS
 from wavegen.quote import sh
+from wavegen.repository import COMMONDIR, keep_to_itself
 from wavegen.tools import find
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_DIRECTORIES = (".vscode", ".idea", ".devcontainer", ".claude", ".codex", ".cursor", ".github/workflows", ".git/hooks", "nested/.git/hooks", "linked")
+_DIRECTORIES = (".github/workflows", ".git/hooks", "nested/.git/hooks", "linked")
+_PLANTED = (
+    *(".git/config", ".git/modules/m/HEAD", "nested/.git/config"),
+    *(path for path in GIT_FILES if path != COMMONDIR),
+    *(path for paths in FOLLOWED.values() for path in paths if path != ".envrc"),
+)
+"""Files that are there, and empty where nothing else is said."""
 _NOBODY = 65534
 
 
@@ -56,6 +63,14 @@ class Places:
             Anchor.AROUND: f"{self.base}/src",
         }
         return os.path.join(places[path.anchor], path.tail).rstrip("/") or "/"
+
+    def guarded(self) -> frozenset[str]:
+        """Where repositories below the project are held, with the directories above: what is mounted there is theirs."""
+        found = set()
+        for path in (*_PLANTED, *_DIRECTORIES, "linked/.git"):
+            parts = path.split("/")
+            found |= {os.path.join(self.project, *parts[:length]) for length in range(1, len(parts) + 1) if ".git" in parts}
+        return frozenset(found)
 
 
 def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: str) -> None:
@@ -104,11 +119,14 @@ def _plant_repository(places: Places, root: str) -> None:
         command = [git, "init", "--quiet", "--template=", places.project]
         environment = {"PATH": SYSTEM_PATH, "HOME": f"{places.base}/tmp", "GIT_CONFIG_NOSYSTEM": "1"}
         subprocess.run(command, env=environment, check=False, capture_output=True)
-    for path in (*_DIRECTORIES, *(os.path.dirname(path) for path in GIT_FILES)):
+    for path in _DIRECTORIES:
         os.makedirs(os.path.join(places.project, path), exist_ok=True)
-    for name, text in (("linked/.git", "gitdir: ../.git/modules/m\n"), (".git/config", "")):
-        with open(os.path.join(places.project, name), "a", encoding="ascii") as stream:
+    for name, text in (("linked/.git", "gitdir: ../.git/modules/m\n"), *((name, "") for name in _PLANTED)):
+        path = os.path.join(places.project, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "a", encoding="ascii") as stream:
             stream.write(text)
+    keep_to_itself(places.project)
 
 
 def _plant_rules(places: Places, root: str, plan: Plan, word: str) -> None:

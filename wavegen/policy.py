@@ -84,6 +84,9 @@ class PathRule:
     socket: bool = False
     pinned: bool = False
     """A file of the fence itself: a symlink in its place is refused, as the link could be turned elsewhere."""
+    guarded: bool = False
+    """Something that the host runs or follows later: held where it exists when the shell starts, and never made. A
+    guarded rule for writing holds its place alone: it can be neither renamed nor replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

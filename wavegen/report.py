@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from wavegen.errors import one_line
 from wavegen.manifest import NetworkMode
-from wavegen.policy import Plan, Policy
+from wavegen.policy import Access, PathRule, Plan, Policy
 
 
 def table(plan: Plan) -> Iterator[str]:
@@ -38,9 +38,15 @@ def _shell(shell: Policy) -> Iterator[str]:
     ]
     rows += [("  upstream", "HTTPS_PROXY of the host", str(origin)) for origin in (shell.network.upstream,) if origin]
     rows += [("  loopback", str(port), str(shell.network.origin)) for port in shell.network.loopback]
-    rows += [(rule.access.value, str(rule.path) + (f" (shows {rule.source})" if rule.source else ""), str(rule.origin)) for rule in shell.paths]
+    rows += [_path(rule) for rule in shell.paths]
     rows += [("variable", rule.name if rule.value is None else f"{rule.name}={rule.value}", str(rule.origin)) for rule in shell.environment]
     rows += [("package", ".".join(p.attribute), str(p.origin)) for p in shell.packages]
     first, second = (min(48, max(len(row[i]) for row in rows)) for i in (0, 1))
     for kind, what, origin in rows:
         yield one_line(f"  {kind:<{first}}  {what:<{second}}  # {origin}")
+
+
+def _path(rule: PathRule) -> tuple[str, str, str]:
+    kind = "hold" if rule.guarded and rule.access is Access.WRITE else rule.access.value
+    more = f" (shows {rule.source})" if rule.source else " (where it exists)" if rule.guarded else ""
+    return (kind, f"{rule.path}{more}", str(rule.origin))

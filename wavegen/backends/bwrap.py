@@ -8,6 +8,7 @@ from enum import Enum
 from itertools import groupby
 from typing import assert_never
 
+from wavegen import defaults
 from wavegen.backends import File, _filter, header
 from wavegen.backends._templates import fill
 from wavegen.manifest import NetworkMode, Seccomp
@@ -87,7 +88,10 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         options=tuple(options(shell)),
         system=tuple(_system(shell)),
         system_paths=" | ".join(sh(f"/{rule.path.tail}") for rule in shell.paths if rule.path.anchor is Anchor.ROOT and rule.path.tail),
-        places=tuple(_place_line(rule) for rule in shell.paths if rule.path.anchor is not Anchor.ROOT),
+        places=tuple(_place_line(rule) for rule in shell.paths if rule.path.anchor is not Anchor.ROOT and not rule.guarded),
+        guards=tuple(_guard_line(rule) for rule in shell.paths if rule.guarded),
+        git_files=" ".join(defaults.GIT_FILES),
+        worktree_files=" ".join(defaults.WORKTREE_FILES),
         private_home=shell.private_home,
         scratch_size=str(shell.limits.scratch),
         noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
@@ -237,6 +241,12 @@ def _place_line(rule: PathRule) -> RuleLine:
     return RuleLine(f"rule {_access(rule)} {sh(_asked_by(rule))} {path}", rule.origin)
 
 
+def _guard_line(rule: PathRule) -> RuleLine:
+    """What the host runs or follows: whether it is there is known when the shell starts."""
+    path = _path(rule.path)
+    return RuleLine(f"{'keep_place' if rule.access is Access.WRITE else 'guard'} {path}", rule.origin)
+
+
 def _access(rule: PathRule) -> str:
     optional = rule.access in (Access.READ, Access.WRITE) and not rule.required
     return rule.access.value + ("+optional" if optional else "") + ("+socket" if rule.socket else "")
@@ -293,8 +303,18 @@ _PROJECT = Origin("the project is what the shell is for")
 # What is so in every fenced shell: what, what to do, why.
 _ALWAYS = (
     (
-        "the project is writable, and with it what the host may run later: git settings (`nix develop` runs git), projects below, tasks, build scripts",
-        "review changes before you run git, Nix or a build outside the fence",
+        "the project is writable, and with it what the host may run later: build scripts, CI files, new repositories and settings below it",
+        "look at `wavegen audit` before you run git, Nix or a build outside the fence",
+        _PROJECT,
+    ),
+    (
+        "git hooks and settings, .envrc, tasks and agents' settings are held where they exist when the shell starts; where one is a symlink, only what it leads to",
+        "wavegen audit names those that were made; run wavegen render once in each clone, which writes .git/commondir",
+        _PROJECT,
+    ),
+    (
+        "git cannot change .git/config: no remote add, no branch tracking, no submodule init; what is held cannot be renamed, nor checked out anew",
+        "do that outside, or grant the path: paths: [{path: .vscode, access: write}]",
         _PROJECT,
     ),
     (

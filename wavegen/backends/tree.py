@@ -106,7 +106,7 @@ def _limits(limits: Limits) -> dict[str, object]:
 
 
 def _path(rule: PathRule) -> dict[str, object]:
-    flags = {"required": rule.required, "socket": rule.socket, "pinned": rule.pinned}
+    flags = {"required": rule.required, "socket": rule.socket, "pinned": rule.pinned, "guarded": rule.guarded}
     shown = {"shows": str(rule.source)} if rule.source else {}
     return {"path": str(rule.path), "access": rule.access.value, **shown, **{k: True for k, v in flags.items() if v}, "origin": str(rule.origin)}
 

@@ -22,6 +22,7 @@ from wavegen.probes.expect import (
     fixed_variables,
     git_works,
     granted,
+    held_in_place,
     hidden_by_default,
     home,
     host,
@@ -86,7 +87,19 @@ HOME_SECRETS = {
 STARTUP_FILES = (".bashrc", ".profile", ".zshrc", ".config/fish/config.fish", ".gitconfig", ".ssh/authorized_keys", ".config/autostart/x.desktop")
 CACHES = (".cache/pip/x", "go/pkg/mod/x", ".cargo/registry/x", ".npm/x")
 
-GIT_FILES = (".git/commondir", ".git/config.worktree", ".git/info/attributes", ".git/modules/m/hooks/post-checkout", ".git/worktrees/w/commondir")
+GIT_FILES = (
+    *(".git/commondir", ".git/config.worktree", ".git/info/attributes"),
+    *(".git/modules/m/hooks/post-checkout", ".git/modules/m/config", ".git/worktrees/w/commondir", ".git/worktrees/w/gitdir"),
+)
+FOLLOWED = {
+    "W04": (".husky/pre-commit", ".githooks/pre-push"),
+    "W10": (".envrc", ".direnv/rc", ".mise.toml", ".tool-versions", ".nvmrc"),
+    "W11": (".vscode/tasks.json", ".idea/workspace.xml", ".devcontainer/devcontainer.json", ".zed/tasks.json", ".dir-locals.el"),
+    "W12": (".claude/settings.json", ".mcp.json", ".codex/config.toml", ".cursor/mcp.json", ".gemini/settings.json"),
+}
+"""What is planted in the throw-away project, by the probe that tries to change it."""
+ABSENT = (".devcontainer.json", ".exrc", ".nvim.lua", "mise.toml")
+"""What would be held if it was there."""
 
 DANGEROUS = (
     "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "NODE_OPTIONS", "BASH_ENV", "ENV", "PROMPT_COMMAND", "GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF",
@@ -228,7 +241,7 @@ _WRITE = (
     _probe("W03", C, "Can it plant something in your startup files?", Group.WRITE,
            "reaches_host", private_home(*STARTUP_FILES)),
     _probe("W04", C, "Can it plant git hooks?", Group.WRITE,
-           "creates_named", project_files(".git/hooks/wavegen-probe")),
+           "creates_named", project_files(".git/hooks/wavegen-probe", *FOLLOWED["W04"])),
     _probe("W05", C, "Can it change git's settings, which run commands?", Group.WRITE,
            "writes", project_files(".git/config")),
     _probe("W06", C, "Can it put another .git in place of the one there is?", Group.WRITE,
@@ -240,11 +253,17 @@ _WRITE = (
     _probe("W09", H, "Can it plant hooks in a repository below the project?", Group.WRITE,
            "creates_named", project_files("nested/.git/hooks/wavegen-probe")),
     _probe("W10", C, "Can it write what direnv and version managers run?", Group.WRITE,
-           "creates_named", project_files(".envrc", ".mise.toml", ".tool-versions", ".nvmrc")),
+           "creates_named", project_files(*FOLLOWED["W10"])),
+    _probe("W10b", H, "Can it make what direnv, editors and agents run, where there is none?", Group.WRITE,
+           "creates_named", project_files(*ABSENT, absent=True)),
+    _probe("W10c", C, "Can it put something else in place of what the host runs or follows?", Group.WRITE,
+           "replaces", held_in_place(*ABSENT)),
     _probe("W11", C, "Can it write tasks that an editor runs?", Group.WRITE,
-           "creates_named", project_files(".vscode/tasks.json", ".idea/workspace.xml", ".devcontainer/devcontainer.json")),
+           "creates_named", project_files(*FOLLOWED["W11"])),
     _probe("W12", H, "Can it write its own settings and instructions?", Group.WRITE,
-           "creates_named", project_files(".claude/settings.json", ".mcp.json", ".codex/config.toml", ".cursor/mcp.json", "AGENTS.md")),
+           "creates_named", project_files(*FOLLOWED["W12"])),
+    _probe("W12b", M, "Can it change the instructions that agents on the host follow?", Group.WRITE,
+           "creates_named", project_files("AGENTS.md", "CLAUDE.md")),
     _probe("W13", M, "Can it change build scripts that you run later?", Group.WRITE,
            "creates_named", project_files("package.json", "Makefile", "setup.py", "conftest.py", "justfile")),
     _probe("W14", H, "Can it change what continuous integration runs?", Group.WRITE,

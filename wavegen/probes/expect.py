@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from wavegen.backends import bwrap
+from wavegen.defaults import GIT_FILES, WORKTREE_FILES
 from wavegen.domains import lets_through
 from wavegen.manifest import Fallback, NetworkMode, Seccomp
 from wavegen.paths import is_device
@@ -288,30 +289,68 @@ def project_directory() -> Expect:
     return expect
 
 
-def project_files(*paths: str) -> Expect:
-    """Files of the project that the host later runs: held where a rule is about them, else open as the project is."""
+def project_files(*paths: str, absent: bool = False) -> Expect:
+    """Files of the project that the host later runs: held where a rule is about them, else open as the project is.
+
+    `absent`: they are not there, and a guard holds what is there alone.
+    """
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        held = [path for path in paths if (rule := governing(policy, project(path))) and rule.access is not Access.WRITE]
-        loose = tuple(project(path) for path in paths if path not in held)
-        if held:
-            rule = governing(policy, project(held[0]))
-            origin = rule.origin if rule else policy.origin
-            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=(("paths", tuple(project(path) for path in held)),))
+        held: list[HostPath] = []
+        loose: list[HostPath] = []
+        first: PathRule | None = None
+        for path in map(project, paths):
+            rule = governing(policy, path)
+            if rule and (guarded(rule, path) if rule.access is Access.WRITE else not (absent and rule.guarded)):
+                held.append(path)
+                first = first or rule
+            else:
+                loose.append(path)
+        if first:
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=first.origin, arguments=(("paths", tuple(held)),))
         if loose:
             rule = governing(policy, project())
+            told = (("paths", tuple(loose)),)
             origin = rule.origin if rule else policy.origin
-            subject = "others" if held else ""
-            yield Expectation(
-                want=Want.OPEN,
-                layer="",
-                origin=origin,
-                subject=subject,
-                arguments=(("paths", loose),),
-                note="the project is writable, and with it what the host may run later",
-            )
+            note = "no placeholder is made on the host; wavegen audit names it" if absent else "the project is writable; wavegen audit names it"
+            yield Expectation(want=Want.OPEN, layer="", origin=origin, subject="others" if held else "", arguments=told, note=note)
 
     return expect
+
+
+def held_in_place(*absent: str) -> Expect:
+    """Whatever is guarded stays where it is, as far as it is there."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rules = [rule for rule in policy.paths if rule.guarded and rule.path.tail not in absent]
+        writable = governing(policy, project())
+        if rules and writable and writable.access is Access.WRITE:
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", tuple(rule.path for rule in rules)),))
+
+    return expect
+
+
+def guarded(rule: PathRule, path: HostPath) -> bool:
+    """Whether a place where one may write is held all the same, as git on the host runs or follows it.
+
+    `rule`: what governs it. Repositories below the project are held like its own, where nothing else is said.
+    """
+    if rule.origin.at or rule.path.anchor is not Anchor.PROJECT or rule.pinned:
+        return False
+    parts = path.parts()
+    if ".git" not in parts:
+        return False
+    below = parts[parts.index(".git") + 1 :]
+    match below:
+        case ():
+            return True
+        case ("worktrees", _, *rest):
+            return "/".join(rest) in WORKTREE_FILES
+        case ("modules", _, *rest):
+            below = tuple(rest)
+        case _:
+            pass
+    return any(below[: len(name.split("/"))] == tuple(name.split("/")) for name in GIT_FILES)
 
 
 def pinned(**more: Value) -> Expect:

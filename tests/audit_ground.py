@@ -1,0 +1,89 @@
+"""A project, the moment at which a fence was entered, and what an audit then says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from helpers import ROOT
+
+from wavegen.audit_names import find_words
+
+RUNTIME = ROOT / "wavegen/runtime"
+SCRIPT = RUNTIME / "audit.py"
+TABLE = (RUNTIME / "audit_table.py").read_text("utf-8")
+
+
+def runtime(name: str) -> ModuleType:
+    """A module of the runtime's, which finds its own kind beside it."""
+    sys.path.insert(0, str(RUNTIME))
+    try:
+        return __import__(name)
+    finally:
+        sys.path.remove(str(RUNTIME))
+
+
+command = runtime("audit_command")
+
+
+class Ground:
+    """Below a test's directory."""
+
+    def __init__(self, base: Path) -> None:
+        self.root, self.state = base / "project", base / "state"
+        self.root.mkdir()
+        self.state.mkdir()
+
+    def put(self, path: str, content: str | bytes = "x") -> Path:
+        """A file of the project's."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+        return file
+
+    def enter(self) -> None:
+        """From now on everything is new. The clock of files ticks every 4 ms or so."""
+        time.sleep(0.03)
+        (self.state / "entered").touch()
+        time.sleep(0.03)
+
+    def accept(self, *, running: bool = False) -> None:
+        """What is there now is known."""
+        command.accept(str(self.root), str(self.state), running=running)
+
+    def findings(self) -> list[Any]:
+        """In this process."""
+        found: list[Any] = command.audit(str(self.root), str(self.state)).findings
+        return found
+
+    def paths(self) -> set[str]:
+        """Of all findings."""
+        return {finding.path for finding in self.findings()}
+
+    def severities(self) -> dict[str, str]:
+        """By path, the worst of each."""
+        return {finding.path: finding.severity for finding in reversed(self.findings())}
+
+    def run(self, *words: str, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+        """As a wrapper starts it."""
+        argv = [*prefix, sys.executable, "-I", "-S", str(SCRIPT), "--project", str(self.root), "--state", str(self.state), *words]
+        return subprocess.run(argv, env=None if env is None else dict(env), capture_output=True, text=True, timeout=timeout, check=False)
+
+    def answer(self, **how: Any) -> dict[str, Any]:
+        """What --json says."""
+        value: dict[str, Any] = json.loads(self.run("--json", **how).stdout)
+        return value
+
+    def found_by_find(self) -> str:
+        """What the words of find print."""
+        words = find_words(TABLE, str(self.root), str(self.state / "entered"))
+        done = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return os.fsdecode(done.stdout).removesuffix("\n")
