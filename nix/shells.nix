@@ -39,8 +39,14 @@ let
         pkgs.bashInteractive
         pkgs.coreutils
       ];
-      # What starts the fence: the launcher of a shell that filters its network is Python.
-      fence = shell: lib.optional shell.fenced pkgs.bubblewrap ++ lib.optional (builtins.elem shell.network.mode [ "open" "filtered" ]) pkgs.python3;
+      # What starts the fence: the launcher of a shell that filters its network is Python, and so is, where the system has
+      # no Perl, what takes the last rights from the command.
+      fence =
+        shell:
+        lib.optionals shell.fenced [
+          pkgs.bubblewrap
+          pkgs.python3
+        ];
 
       wrapper =
         name: shell:
@@ -52,6 +58,7 @@ let
             #!${pkgs.bash}/bin/bash -p
             readonly wg_plan=${./plan.json}
             readonly wg_runtime=${./runtime}
+            ${lib.optionalString (builtins.pathExists ./seccomp) "readonly wg_seccomp=${./seccomp}"}
             readonly wg_tools=${lib.escapeShellArg (lib.makeBinPath (tools ++ fence shell))}
             PATH=${lib.escapeShellArg (lib.makeBinPath (here shell ++ tools))}''${PATH:+:$PATH}
             export PATH

@@ -26,10 +26,14 @@ TOOLS = {
     "npm": ("npm", "--version"),
     "openssl": ("openssl", "version"),
     "pip": ("/usr/bin/python3", "-m", "pip", "--version"),
+    "landlock": ("/usr/bin/python3", "-c", "import ctypes; exit(ctypes.CDLL(None).syscall(444, None, 0, 1) < 1)"),
+    "perl": ("perl", "-e", "1"),
     "postgres": ("sh", "-c", "psql --version && ls /usr/lib/postgresql/*/bin/initdb"),
+    "seccomp": ("/usr/bin/python3", "-c", "import seccomp"),
     "shellcheck": ("shellcheck", "--version"),
     "ssh": ("ssh", "-V"),
     "sshd": ("sh", "-c", "test -x /usr/sbin/sshd"),
+    "strace": ("strace", "true"),
     "user": ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"),
 }
 MAY_SKIP = "WAVEGEN_MAY_SKIP"

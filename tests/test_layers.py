@@ -19,13 +19,14 @@ ROWS = (
     ("decode",),
     ("manifest", "schema"),
     ("policy",),
+    ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
     ("suffixes", "domains", "paths", "personas", "defaults", "path_rules", "planner"),
     ("resources",),
-    ("backends", "backends._filter", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
+    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify", "log"),
+    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "learn", "audit_names", "audit"),
     ("cli",),
     ("__main__",),
 )
@@ -72,6 +73,8 @@ TOUCH_THE_MACHINE = {
     "trials",
     "verify",
     "log",
+    "learn",
+    "audit",
 }
 THIRD_PARTY = {"cli": {"click"}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
 
@@ -190,7 +193,6 @@ ALLOWED = {
     '"" if loop.last else " \\\\"',
     "system_paths",
     "scratch_size",
-    "filter",
     "path",
     "run.before",
     "run.after",

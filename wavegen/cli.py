@@ -85,7 +85,6 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
     """
     from wavegen import backends, project, repository
-    from wavegen.backends.flake import ADOPT, FLAKE
     from wavegen.output import Reason, Tree
 
     loaded = project.load(manifest, accept=accept_new)
@@ -106,22 +105,30 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
             click.echo(f"wavegen: note: {len(gaps) - len(shown)} more gaps, as before (wavegen plan lists them)", err=True)
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
-    if FLAKE in tree.foreign:
-        click.echo(f"{FLAKE} is written by hand and stays as it is; add the shells to its outputs:\n    {ADOPT}", err=True)
-    new = [finding.path for finding in done if finding.reason is Reason.MISSING]
-    if (new or git_add) and os.path.lexists(os.path.join(loaded.root, ".git")):
-        from wavegen import git
-
-        paths = ("flake.nix", "flake.lock", ".wavegen")
-        if git_add:
-            git.add(loaded.root, paths)
-        else:
-            click.echo(f"flakes see only what git knows: {' '.join(git.add_command(paths))}", err=True)
+    _after_render(tree, done, git_add=git_add)
     if repository.keep_to_itself(loaded.root):
         click.echo(f"wrote {repository.COMMONDIR}")
         click.echo(f"wavegen: note: {repository.COMMONDIR} says what git assumes anyway; now shells cannot say otherwise", err=True)
     elif not done:
         click.echo("up to date")
+
+
+def _after_render(tree: Any, done: Any, *, git_add: bool) -> None:
+    """What is left to do for the user."""
+    from wavegen.backends.flake import ADOPT, FLAKE
+    from wavegen.output import Reason
+
+    if FLAKE in tree.foreign:
+        click.echo(f"{FLAKE} is written by hand and stays as it is; add the shells to its outputs:\n    {ADOPT}", err=True)
+    new = [finding.path for finding in done if finding.reason is Reason.MISSING]
+    if (new or git_add) and os.path.lexists(os.path.join(tree.root, ".git")):
+        from wavegen import git
+
+        paths = ("flake.nix", "flake.lock", ".wavegen")
+        if git_add:
+            git.add(tree.root, paths)
+        else:
+            click.echo(f"flakes see only what git knows: {' '.join(git.add_command(paths))}", err=True)
 
 
 def _show(notes: Any, gaps: Any) -> None:

@@ -195,6 +195,15 @@ DANGEROUS = {
 }
 """Variables that are rarely meant; an entry that lists one gets a warning."""
 
+PIDS = 4096
+"""More than builds need, and far fewer than a host has."""
+
+FILES = 65536
+"""Programs go through all descriptors that they may have: with a bound of a thousand million that takes minutes."""
+
+MEMORY_SHARE = 75
+"""Per cent of the machine's memory."""
+
 SCRATCH_SIZE = 2 * 1024**3
 """Bytes of each scratch directory: the kernel's own default is half the memory, for each of them."""
 

@@ -7,6 +7,7 @@ removed at the end by a process of its own (`outside`), also where this one is k
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import grp
 import hashlib
 import json
@@ -20,15 +21,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
-from typing import IO, Any, Self
+from typing import IO, Any, Self, assert_never
 
 from wavegen import outside
 from wavegen.backends import File
 from wavegen.backends.bwrap import PROC_READ_ONLY
+from wavegen.defaults import MEMORY_SHARE
 from wavegen.errors import MachineError, one_line
 from wavegen.planting import SYSTEM_PATH, Places, plant, plant_canary
 from wavegen.policy import Access, Anchor, HostPath, Policy
-from wavegen.probes import NAMESPACES, Fact, Inodes, Value
+from wavegen.probes import NAMESPACES, Fact, Inodes, Need, Value
 from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
 from wavegen.probes.expect import governing
 from wavegen.project import Project
@@ -170,6 +172,7 @@ class Ground:
             "git": find("git", self.root, tuple(SYSTEM_PATH.split(":"))),
             "setuid helper": f"{self.project}/setuid-helper",
             "filters": _filters(),
+            "memory share": _memory() * MEMORY_SHARE // 100,
             "host name": digest(os.uname().nodename),
             "unheard of": [f"WG_{self.random}", f"wg.{self.random}"],
             "passed values": [digest(value) for value in self.values.values() if value.startswith("passed-")],
@@ -321,6 +324,16 @@ class Ground:
                 hidden.append(place)
         return _inodes(hidden)
 
+    def has(self, need: Need) -> bool:
+        """Whether this machine has what an expectation needs."""
+        match need:
+            case Need.BOUND_PROCESSES:
+                return os.geteuid() != 0 or _makes_groups()
+            case Need.SCOPES:
+                return _landlock() >= _WITH_SCOPES
+            case _:
+                assert_never(need)
+
     def shown(self, text: str) -> str:
         """The text without anything that is random or of this machine."""
         real = {os.path.realpath(os.path.expanduser("~")): "your home", self.root: "your project"}
@@ -375,6 +388,40 @@ def _filters() -> int:
     with open("/proc/self/status", encoding="ascii") as stream:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in stream if ":\t" in line)
     return int(status["Seccomp_filters"]) if "Seccomp_filters" in status else 0 if status.get("Seccomp", "0") == "0" else -1
+
+
+_WITH_SCOPES = 6
+
+
+def _landlock() -> int:
+    """The ABI of the kernel's Landlock, asked for as landlock(7) says; below 1 where there is none."""
+    syscall = ctypes.CDLL(None).syscall
+    syscall.restype = ctypes.c_long
+    return int(syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
+
+
+def _makes_groups() -> bool:
+    """Whether a control group that counts processes can be made here: as the wrappers do it, of either version."""
+    with open("/proc/self/cgroup", encoding="utf-8") as stream:
+        groups = {names: path.rstrip("\n") for _, names, path in (line.split(":", 2) for line in stream)}
+    places = [f"/sys/fs/cgroup/pids{groups.get('pids', '')}", "/sys/fs/cgroup/pids"]
+    place = f"/sys/fs/cgroup{groups.get('', '')}".rstrip("/")
+    while within(place, "/sys/fs/cgroup"):
+        with contextlib.suppress(OSError), open(f"{place}/cgroup.subtree_control", encoding="ascii") as stream:
+            places += [place] if "pids" in stream.read().split() else []
+        place = os.path.dirname(place)
+    for name in (f"{place}/wavegen-verify-{os.getpid()}" for place in places):
+        with contextlib.suppress(OSError):
+            os.mkdir(name)
+            os.rmdir(name)
+            return True
+    return False
+
+
+def _memory() -> int:
+    """Bytes of the machine, as the wrappers read them."""
+    with open("/proc/meminfo", encoding="ascii") as stream:
+        return int(stream.readline().split()[1]) * 1024
 
 
 def _mounts() -> list[str]:

@@ -6,7 +6,7 @@ import os
 from typing import NoReturn
 
 from wavegen import resources
-from wavegen.backends.bwrap import PROXIED, wrapper
+from wavegen.backends.bwrap import render, wrapper
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
@@ -49,6 +49,21 @@ def _runtime(root: str) -> str:
     return folder
 
 
+def _filters(project: Project) -> str:
+    """Where the wrapper finds system call filters: those of the plan at hand, checked. Raises FenceError."""
+    folder = os.path.join(project.root, ".wavegen/seccomp")
+    for file in render(project.plan):
+        if file.raw:
+            try:
+                with open(os.path.join(project.root, file.path), "rb") as stream:
+                    same = stream.read() == file.raw
+            except OSError:
+                same = False
+            if not same:
+                raise FenceError(f"{file.path} is not what this version of wavegen renders", "run wavegen render")
+    return f"readonly wg_seccomp={sh(folder)}\n"
+
+
 def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
     """Replace this process by the shell's wrapper, rendered from the plan at hand. Raises FenceError.
 
@@ -59,8 +74,8 @@ def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
         what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
         raise FenceError(what, "run wavegen render")
     text = wrapper(project.plan, shell)
-    if shell.network.mode in PROXIED:
-        text = text.replace("\n", f"\nreadonly wg_runtime={sh(_runtime(project.root))}\n", 1)
+    if shell.fenced:
+        text = text.replace("\n", f"\nreadonly wg_runtime={sh(_runtime(project.root))}\n{_filters(project)}", 1)
     handle = os.memfd_create("wavegen", 0)
     with os.fdopen(os.dup(handle), "wb") as stream:
         stream.write(text.encode())

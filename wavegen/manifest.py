@@ -78,9 +78,10 @@ class Limits:
     """Resources of one shell."""
 
     STRICT: ClassVar[bool] = True
-    pids: int | None = key("processes and threads")
-    memory: Text | None = key("bytes, with k, m, g or t behind the number", pattern="^[0-9]{1,18}[kmgtKMGT]?$")
-    cpus: float | None = key("processors, fractions allowed")
+    pids: int | None = key("processes and threads (default 4096)")
+    memory: Text | None = key("bytes, with k, m, g or t behind the number (default three quarters of the machine's)", pattern="^[0-9]{1,18}[kmgtKMGT]?$")
+    cpus: float | None = key("processors, fractions allowed (default all)")
+    files: int | None = key("open files of each process (default 65536)")
     tmp: Text | None = key("size of each private /tmp, /run and the like", pattern="^[0-9]{1,18}[kmgtKMGT]?$")
     at: Marks = NOWHERE
 
@@ -139,6 +140,7 @@ class Sandbox:
     home: Home = key("private: kept for this project and shell; tmpfs: empty at each entry", Home.PRIVATE)
     limits: Limits | None = key("resources of one shell")
     seccomp: Seccomp = key("default | strict | off", Seccomp.DEFAULT)
+    seccomp_allow: tuple[Text, ...] = key("system calls that are let through, as ptrace for debuggers", ())
     shells: Mapping[str, Shell] = key("default, restricted and yolo exist without being written", {})
     at: Marks = NOWHERE
 

@@ -100,7 +100,7 @@ class Tree:
         self.before = read_lock(root)
         self.foreign = tuple(f.path for f in files if self._foreign(f))
         self.files = tuple(f for f in files if f.path not in self.foreign and not self._kept(f))
-        outputs = {f.path: digest(f.text.encode()) for f in files if f.path not in self.foreign and not f.only_if_missing}
+        outputs = {f.path: digest(f.data) for f in files if f.path not in self.foreign and not f.only_if_missing}
         lock = File(path=LOCK, text=Lock(inputs, outputs).text(), header=False)
         # The lock last: after an interruption it describes the old tree, and the next render puts that right.
         self.files = (*self.files, lock)
@@ -157,7 +157,7 @@ class Tree:
             current = self.current(file.path)
             if current is None:
                 found.append(Finding(file.path, Reason.MISSING))
-            elif current != file.text.encode():
+            elif current != file.data:
                 known = self.before.outputs.get(file.path)
                 edited = known is not None and digest(current) != known
                 found.append(Finding(file.path, Reason.EDITED if edited else Reason.STALE))
@@ -241,7 +241,7 @@ class Tree:
         temporary = os.path.join(work, file.path.replace("/", "%"))
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o755 if file.executable else 0o644)
         with os.fdopen(handle, "wb") as stream:
-            stream.write(file.text.encode())
+            stream.write(file.data)
             stream.flush()
             # A rename may reach the disk before the data does: after a power cut the file would be empty.
             os.fsync(stream.fileno())

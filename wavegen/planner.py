@@ -10,13 +10,14 @@ from wavegen import defaults, personas
 from wavegen.decode import Decoder, Marks, Text, suggestion
 from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
-from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Shell
+from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Seccomp, Shell
 from wavegen.manifest import Limits as LimitsKeys
 from wavegen.nodes import Messages, Source, parse
 from wavegen.nodes import overlay as lay_over
 from wavegen.path_rules import OWN_FILES, denied_rules, path_rules
 from wavegen.paths import BadPathError, host_path
 from wavegen.policy import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, PersonaPolicy, Plan, Policy
+from wavegen.seccomp.filters import UnknownCallError, opened_calls
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,6 +25,9 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_'+-]*(\.[A-Za-z0-9_][A-Za-z0-9_'+-
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _PORT_MAX = 65535
+# With fewer a shell, its compiler and the fence do not start.
+_FEWEST_PIDS, _FEWEST_FILES, _LEAST_CPUS, _MOST = 16, 64, 0.01, 1_000_000
+_LEAST_MEMORY = 32 * 1024**2
 _OF_THE_FENCE = (53, 1080, 3128)
 _PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 """The modes in which the fence judges each connection."""
@@ -165,6 +169,7 @@ class _Planner:
             limits=self._limits(),
             seccomp=sandbox.seccomp,
             seccomp_origin=_origin(sandbox.at, "seccomp", "the usual filter"),
+            seccomp_allow=self._seccomp_allow(),
             packages=self._packages((*sandbox.packages, *shell.packages)),
             fallback=sandbox.fallback,
         )
@@ -289,16 +294,37 @@ class _Planner:
 
     def _limits(self) -> Limits:
         keys = self.sandbox.limits or LimitsKeys()
-        for name, value in (("pids", keys.pids), ("cpus", keys.cpus)):
-            if value is not None and value <= 0:
-                self._once(Problem(at=keys.at.of(name), severity=Severity.ERROR, what=f"limits.{name} must be more than 0", hint="remove it for no limit"))
+        for name, value, least in (("pids", keys.pids, _FEWEST_PIDS), ("cpus", keys.cpus, _LEAST_CPUS), ("files", keys.files, _FEWEST_FILES)):
+            if value is not None and not least <= value <= _MOST:
+                what = f"limits.{name} must be from {least} to {_MOST}"
+                self._once(Problem(at=keys.at.of(name), severity=Severity.ERROR, what=what, hint="remove it for the default"))
         return Limits(
-            pids=keys.pids,
+            pids=keys.pids if keys.pids is not None else defaults.PIDS,
             memory=self._size("memory", keys.memory),
             cpus=keys.cpus,
+            files=keys.files if keys.files is not None else defaults.FILES,
+            written=any(value is not None for value in (keys.pids, keys.memory, keys.cpus)),
             scratch=self._size("tmp", keys.tmp) or defaults.SCRATCH_SIZE,
-            origin=_origin(self.sandbox.at, "limits", "no limits are asked for"),
+            origin=_origin(self.sandbox.at, "limits", "so that the host stays responsive"),
         )
+
+    def _seccomp_allow(self) -> tuple[str, ...]:
+        for entry in self.sandbox.seccomp_allow:
+            try:
+                opened_calls((str(entry),))
+            except UnknownCallError as bad:
+                self._once(Problem(at=entry.at, severity=Severity.ERROR, what=f"seccomp_allow: {bad.what}", hint=bad.hint))
+                return ()
+        if self.sandbox.seccomp_allow and self.sandbox.seccomp is Seccomp.OFF:
+            self._once(
+                Problem(
+                    at=self.sandbox.at.of("seccomp_allow"),
+                    severity=Severity.WARNING,
+                    what="seccomp_allow has no effect with seccomp: off",
+                    hint="remove one of them",
+                )
+            )
+        return opened_calls(tuple(map(str, self.sandbox.seccomp_allow)))
 
     def _size(self, name: str, text: Text | None) -> int | None:
         if text is None:
@@ -306,6 +332,8 @@ class _Planner:
         match = _SIZE.fullmatch(text)
         size = int(match[1]) * _UNITS[match[2].lower()] if match else 0
         # bwrap takes the size of a tmpfs as a signed 64-bit number.
+        if name == "memory" and 0 < size < _LEAST_MEMORY:
+            self._once(Problem(at=text.at, severity=Severity.ERROR, what=f"limits.memory: '{text}' is too little for a shell", hint="write 32m or more"))
         if not 0 < size < 2**62:
             self._once(Problem(at=text.at, severity=Severity.ERROR, what=f"limits.{name}: '{text}' is not a size", hint="write 512m or 4g"))
             return None

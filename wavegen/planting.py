@@ -108,8 +108,8 @@ def _copy(places: Places, root: str, plan: Plan, files: tuple[File, ...]) -> Non
         path = os.path.join(places.project, file.path)
         if file.path.startswith(".wavegen/") or not os.path.exists(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8", newline="") as stream:
-                stream.write(file.text)
+            with open(path, "wb") as stream:
+                stream.write(file.data)
             os.chmod(path, 0o755 if file.executable else 0o644)
 
 

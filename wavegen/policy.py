@@ -143,13 +143,18 @@ class EnvRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Upper bounds: counts, bytes, processors. None is no bound."""
+    """Upper bounds: counts, bytes, processors. Of files for each process, of the others for all together."""
 
-    pids: int | None = None
+    pids: int
     memory: int | None = None
+    """None: MEMORY_SHARE of what the machine has."""
     cpus: float | None = None
+    """None: all of them."""
+    files: int
     scratch: int
     origin: Origin
+    written: bool = False
+    """Whether the manifest bounds processes, memory or processors: then a service manager is asked where nothing else holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +181,8 @@ class Policy:
     limits: Limits
     seccomp: Seccomp
     seccomp_origin: Origin
+    seccomp_allow: tuple[str, ...]
+    """System calls that are let through whatever the filter says."""
     packages: tuple[Package, ...]
     fallback: Fallback
 

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wavegen.backends import File, render
@@ -17,7 +17,7 @@ from wavegen.errors import DriftError, UsageError
 from wavegen.ground import Ground, digest
 from wavegen.output import Tree
 from wavegen.policy import Access, Anchor, HostPath, Plan, Policy
-from wavegen.probes import Answer, Case, Finding, Report, ShellReport, Where
+from wavegen.probes import Answer, Case, Finding, Need, Report, ShellReport, Want, Where
 from wavegen.probes.catalogue import cases
 from wavegen.probes.expect import connected_elsewhere, governing
 from wavegen.probes.judge import control, judge
@@ -114,11 +114,21 @@ def _own_ways() -> Iterator[None]:
 def tasks_of(ground: Ground, policy: Policy) -> tuple[Task, ...]:
     """Every case of a shell for which there is something to try on this ground."""
     found = []
-    for case in cases(policy):
+    for case in (_here(case, ground) for case in cases(policy)):
         arguments = {name: ground.resolved(value, policy) for name, value in case.expectation.arguments}
         if None not in arguments.values() and not (ground.via == "nix" and case.probe.attempt in NOT_BY_NIX):
             found.append(Task(case, arguments))
     return tuple(found)
+
+
+def _here(case: Case, ground: Ground) -> Case:
+    """The case as it is on this machine."""
+    expectation = case.expectation
+    if expectation.needs is None or ground.has(expectation.needs):
+        return case
+    tried = expectation.needs is not Need.BOUND_PROCESSES  # that would use the machine up
+    note = f"this machine has no {expectation.needs.value}"
+    return replace(case, expectation=replace(expectation, want=Want.OPEN, layer="", note=note, tried=tried))
 
 
 def distinct(tasks: Iterable[Task]) -> tuple[Task, ...]:

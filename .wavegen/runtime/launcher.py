@@ -15,6 +15,7 @@ import fcntl
 import os
 import struct
 import sys
+import time
 
 from egress_names import BadNameError, authority, shown
 from egress_rules import ANY, POOL, POOL_LENGTH, UNPRIVILEGED, Rule, Rules
@@ -32,7 +33,6 @@ HTTP_PORT, SOCKS_PORT = 3128, 1080
 _NEWUSER, _NEWNET = 0x10000000, 0x40000000
 _PDEATHSIG = 1
 _BACKLOG = 128
-_ENV = "/usr/bin/env"
 _FDS_AT_ONCE = 100
 # ioctls of netdevice(7)
 _GET_FLAGS, _SET_FLAGS, _SET_ADDRESS, _SET_MASK = 0x8913, 0x8914, 0x8916, 0x891C
@@ -53,7 +53,9 @@ class Options:
     def __init__(self, arguments: Sequence[str]) -> None:
         self.state = self.shell = ""
         self.channel = -1
-        self.words = 0
+        self.words = self.before = 0
+        self.keep_interrupts = False
+        self.groups: list[str] = []
         self.anything = False
         self.upstream = False
         self.allow: list[Rule] = []
@@ -63,11 +65,10 @@ class Options:
         rest = list(arguments)
         while rest and rest[0] != "--":
             self._take(rest)
-        self.resetting: tuple[str, ...] = ()
         words = len(rest) - self.words
-        self.bwrap, self.command = rest[1:words], rest[words:]
+        self.scope, self.bwrap, self.command = rest[1 : self.before + 1], rest[self.before + 1 : words], rest[words:]
 
-    def _take(self, rest: list[str]) -> None:  # noqa: C901  one case for each option
+    def _take(self, rest: list[str]) -> None:  # noqa: C901, PLR0912  one case for each option
         option = rest.pop(0)
         match option:
             case "--python" | "--cache":
@@ -80,6 +81,10 @@ class Options:
                 self.channel = int(rest.pop(0))
             case "--words":
                 self.words = int(rest.pop(0))
+            case "--before":
+                self.before = int(rest.pop(0))
+            case "--keep-interrupts":
+                self.keep_interrupts = True
             case "--open":
                 self.anything = True
             case "--upstream":
@@ -91,6 +96,8 @@ class Options:
                 self.loopback.append(Rule(f"127.0.0.1:{port}", line))
             case "--connect-to":
                 self._elsewhere(rest.pop(0))
+            case _ if option.startswith("--group="):
+                self.groups.append(option.removeprefix("--group="))
             case _:
                 cannot(f"launch.py does not know {option}", "run wavegen render")
 
@@ -123,6 +130,25 @@ def cannot(what: str, remedy: str) -> NoReturn:
     sys.stderr.write(f"wavegen: error: {what} ({remedy})\n")
     sys.stderr.flush()
     os._exit(CANNOT)
+
+
+def leave(groups: Sequence[str]) -> None:
+    """Remove the control groups that the wrapper made for the command."""
+    rest = list(groups)
+    # bwrap ends a moment before the last of the processes that it leaves to the kernel.
+    for _ in range(100):
+        rest = [group for group in rest if not _removed(group)]
+        if not rest:
+            return
+        time.sleep(0.01)
+
+
+def _removed(group: str) -> bool:
+    try:
+        os.rmdir(group)
+    except OSError as failed:
+        return failed.errno != errno.EBUSY
+    return True
 
 
 # --- the namespace
@@ -283,6 +309,14 @@ def _start(options: Options, wanted: Sequence[Listener], mask: Mask, *, inside: 
 def _become(options: Options, wanted: Sequence[Listener], channel: socket.socket, tell: int, *, inside: bool) -> None:
     """All that the child does before it becomes bwrap."""
     os.set_inheritable(tell, True)
+    for group in options.groups:
+        with open(f"{group}/cgroup.procs", "w", encoding="ascii") as stream:
+            stream.write(str(os.getpid()))
+    if options.keep_interrupts:
+        # On a terminal Ctrl-C reaches bwrap, too, and would end the shell whatever the command makes of it. So bwrap ignores
+        # it, as does what it starts, until the shim takes that back.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
     if inside:
         os.set_inheritable(channel.fileno(), True)
     else:
@@ -293,29 +327,12 @@ def _become(options: Options, wanted: Sequence[Listener], channel: socket.socket
 
 def _arguments(options: Options, channel: socket.socket, tell: int, *, inside: bool) -> list[str]:
     first, *rest = options.bwrap
+    head = [*options.scope, first, "--json-status-fd", str(tell)]
     if inside:
         stage = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "--stage", str(channel.fileno()), *_stage_options(options)]
-        return [first, "--json-status-fd", str(tell), *rest, *stage, "--words", str(options.words), "--", *options.command]
+        return [*head, *rest, *stage, "--words", str(options.words), "--", *options.command]
     rest.remove("--unshare-net")
-    if options.resetting:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-    return [first, "--json-status-fd", str(tell), *rest, *options.resetting, *options.command]
-
-
-def _resetting(command: Sequence[str]) -> tuple[str, ...]:
-    """On a terminal Ctrl-C reaches bwrap, too, and ends the shell whatever the command makes of it. So bwrap ignores it,
-    as does what it starts, until env takes that back (coreutils 8.31). Empty where it is not needed, or cannot be done.
-    """
-    # To env both of these would be something else than a command.
-    own = signal.getsignal(signal.SIGINT) != signal.SIG_IGN and "=" not in command[0] and command[0] != "-"
-    if not own or not any(os.isatty(handle) for handle in (0, 1, 2)) or not os.access(_ENV, os.X_OK):
-        return ()
-    words = (_ENV, "--default-signal=INT,QUIT", "--")
-    quiet = os.open("/dev/null", os.O_RDWR)
-    tried = os.posix_spawn(_ENV, [*words, "true"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, quiet, 2)])
-    os.close(quiet)
-    return words if os.waitpid(tried, 0)[1] == 0 else ()
+    return [*head, *rest, *options.command]
 
 
 def _stage_options(options: Options) -> list[str]:
@@ -362,7 +379,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
         proxy = launch_serve.upstream(options)
     try:
-        options.resetting = _resetting(options.command)
         started = _start(options, listeners(rules), mask, inside=False)
         if started.failed in _REFUSALS:
             os.waitpid(started.pid, 0)
@@ -379,5 +395,6 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
         launch_serve.serve(options, rules, started, proxy)  # does not come back
     except (OSError, RuntimeError) as failed:
+        leave(options.groups)
         # bwrap ends with this process, and nothing of the command is left.
         cannot(f"the launcher has too little to work with: {failed}", "raise the limits of processes and open files: ulimit -u, ulimit -n")

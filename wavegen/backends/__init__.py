@@ -17,12 +17,19 @@ class File:
     """An output: its path below the project, its text, and how it meets what is there."""
 
     path: str
-    text: str
+    text: str = ""
+    raw: bytes = b""
+    """What is no text: its bytes."""
     executable: bool = False
     only_if_missing: bool = False
     """Written where there is none; what is there is the user's and stays."""
     header: bool = True
     """Whether its text begins with our header, by which a hand-written file in its place is told apart."""
+
+    @property
+    def data(self) -> bytes:
+        """What is written."""
+        return self.raw or self.text.encode()
 
 
 class Backend(Protocol):

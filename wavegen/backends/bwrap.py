@@ -9,17 +9,21 @@ from itertools import groupby
 from typing import assert_never
 
 from wavegen import defaults
-from wavegen.backends import File, _filter, header
+from wavegen.backends import File, header
 from wavegen.backends._templates import fill
 from wavegen.manifest import NetworkMode, Seccomp
 from wavegen.paths import is_device
 from wavegen.policy import Access, Anchor, DomainRule, Effect, Gap, HostPath, Network, Origin, PathRule, Plan, Policy
-from wavegen.quote import sh
+from wavegen.quote import json_text, sh
+from wavegen.seccomp import Arch, Filter
+from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp.filters import filter_of, refused_calls
+from wavegen.seccomp.oci import oci
 
 NAME = "bwrap"
-ENFORCED_LIMITS = frozenset({"tmp"})
-"""The bounds of `limits` that a wrapper sets."""
 _STATUS_FD = 4
+_CPU_PERIOD = 100_000
+"""Microseconds over which the kernel shares processors out."""
 _VARIABLES = {
     Anchor.HOME: "$wg_home",
     Anchor.PROJECT: "$wg_project",
@@ -65,9 +69,20 @@ PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """bin/<shell> for every shell."""
+    """bin/<shell> for every shell, and the system call filters that they load: to be loaded, and to be read."""
+    filters: dict[str, Filter] = {}
     for shell in plan.shells:
         yield File(path=f".wavegen/bin/{shell.name}", text=wrapper(plan, shell), executable=True)
+        if found := filter_of_shell(shell):
+            filters[found.name] = found
+    for name, found in filters.items():
+        yield File(path=f".wavegen/seccomp/{name}.bpf", raw=assembled(found, *Arch), header=False)
+        yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
+
+
+def filter_of_shell(shell: Policy) -> Filter | None:
+    """The system call filter of a shell; None where it has none."""
+    return filter_of(shell.seccomp, nested=shell.nested, allow=shell.seccomp_allow) if shell.fenced else None
 
 
 def wrapper(plan: Plan, shell: Policy) -> str:
@@ -94,14 +109,23 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         worktree_files=" ".join(defaults.WORKTREE_FILES),
         private_home=shell.private_home,
         scratch_size=str(shell.limits.scratch),
+        scratch=tuple(
+            sh(f"/{rule.path.tail}") for rule in shell.paths if rule.access is Access.SCRATCH and rule.path.anchor is Anchor.ROOT and not rule.source
+        ),
+        nested=shell.nested,
+        bounded=shell.limits.written,
+        pids=str(shell.limits.pids),
+        files=str(shell.limits.files),
+        memory=str(shell.limits.memory or ""),
+        memory_share=str(defaults.MEMORY_SHARE),
+        cpus=str(round(shell.limits.cpus * _CPU_PERIOD)) if shell.limits.cpus else "",
+        cpu_percent=str(round(shell.limits.cpus * 100)) if shell.limits.cpus else "",
         noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
         banner=tuple(_banner(shell)),
         named=any(rule.origin.at and rule.path.tail for rule in shell.paths),
         writable=_writable(plan),
         minimal_root=shell.minimal_root,
-        seccomp=shell.seccomp.value,
-        filter=_filter.as_printf(),
-        filter_name=_filter.name(),
+        filter_name=found.name if (found := filter_of_shell(shell)) else "",
         status_fd=str(_STATUS_FD),
     )
 
@@ -151,11 +175,6 @@ def _line(origin: Origin) -> str:
 def _flags(rule: DomainRule) -> str:
     chosen = (("private", rule.allow_private), ("no-sni", rule.allow_no_sni), ("no-tls", not rule.tls))
     return ",".join(name for name, set_ in chosen if set_) or "-"
-
-
-def refused_calls(seccomp: Seccomp) -> frozenset[str]:
-    """System calls, ioctl requests and socket families that the shell's filter refuses."""
-    return frozenset() if seccomp is Seccomp.OFF else _filter.REFUSED
 
 
 def _kernel_mounts() -> Iterator[Option]:
@@ -394,21 +413,31 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
         return _gap(shell, effect, what, remedy, origin)
 
     yield from _network_gaps(shell)
-    bounds = [name for name, value in (("pids", shell.limits.pids), ("memory", shell.limits.memory), ("cpus", shell.limits.cpus)) if value is not None]
-    if bounds:
+    yield gap(
+        Effect.WEAKER,
+        "limits bind all processes together only where a control group can be made (root, a systemd user manager); elsewhere memory is bounded for each alone, "
+        "processors are not, and real root's processes neither; the shell says so",
+        "start it as a user of systemd, or in a container with limits",
+        shell.limits.origin,
+    )
+    yield gap(
+        Effect.WEAKER,
+        "the second layer (Landlock) holds what the kernel has: writes since Linux 5.13, abstract sockets and signals since 6.12; the shell says what is missing",
+        "take a newer kernel",
+        Origin("as of what the kernel has"),
+    )
+    if shell.seccomp is Seccomp.OFF:
+        yield gap(Effect.WEAKER, "seccomp: off lets every system call through, and shares no terminal", "remove it", shell.seccomp_origin)
+    else:
         yield gap(
-            Effect.IGNORED,
-            f"limits.{', limits.'.join(bounds)} are not enforced; tmp is",
-            "start the shell in a systemd scope or a container with limits",
-            shell.limits.origin,
-        )
-    if shell.seccomp is not Seccomp.OFF:
-        yield gap(
-            Effect.WEAKER,
-            f"seccomp: {shell.seccomp.value} refuses only typing into a shared terminal, the kernel's keyrings, vsock and foreign system calls",
-            "keep the host's kernel patched; a container engine can add a filter",
+            Effect.STRICTER,
+            "the system call filter refuses debuggers and profilers (ptrace, perf, bpf), io_uring, namespaces, and sockets but for Unix, TCP, UDP, ping and routes",
+            "seccomp_allow: [ptrace] for debuggers; wavegen seccomp explain says all",
             shell.seccomp_origin,
         )
+    opened = [name for name in shell.seccomp_allow if name in refused_calls(nested=shell.nested)]
+    if opened and shell.seccomp is not Seccomp.OFF:
+        yield gap(Effect.WEAKER, f"seccomp_allow opens {', '.join(opened)}", "remove what nothing needs", shell.seccomp_origin)
     if shell.nested:
         yield gap(
             Effect.WEAKER,

@@ -79,7 +79,11 @@ def _shell(shell: Policy) -> dict[str, object]:
         "network": _network(shell.network),
         "nested": shell.nested,
         "fallback": shell.fallback.value,
-        "seccomp": {"filter": shell.seccomp.value, "origin": str(shell.seccomp_origin)},
+        "seccomp": {
+            "filter": shell.seccomp.value,
+            **({"allow": list(shell.seccomp_allow)} if shell.seccomp_allow else {}),
+            "origin": str(shell.seccomp_origin),
+        },
         "limits": _limits(shell.limits),
         "paths": [_path(rule) for rule in shell.paths],
         "environment": [_variable(rule) for rule in shell.environment],
@@ -102,7 +106,7 @@ def _domain(rule: DomainRule) -> dict[str, object]:
 
 
 def _limits(limits: Limits) -> dict[str, object]:
-    return {"pids": limits.pids, "memory": limits.memory, "cpus": limits.cpus, "scratch": limits.scratch, "origin": str(limits.origin)}
+    return {"pids": limits.pids, "memory": limits.memory, "cpus": limits.cpus, "files": limits.files, "scratch": limits.scratch, "origin": str(limits.origin)}
 
 
 def _path(rule: PathRule) -> dict[str, object]:

@@ -75,6 +75,13 @@ class Inodes:
     paths: tuple[HostPath, ...]
 
 
+class Need(Enum):
+    """What a machine must have for an expectation to hold; elsewhere a gap says so."""
+
+    BOUND_PROCESSES = "control groups, and nothing else bounds real root's processes"
+    SCOPES = "Landlock with scopes (Linux 6.12)"
+
+
 Value = str | int | HostPath | Fact | Inodes | tuple["Value", ...]
 """What an attempt is told; paths are made absolute and facts filled in when it is handed over."""
 
@@ -91,6 +98,8 @@ class Expectation:
     arguments: tuple[tuple[str, Value], ...] = ()
     note: str = ""
     """With OPEN: why it is open."""
+    needs: Need | None = None
+    """What the machine must have; where it has not, the case is open."""
     tried: bool = True
     """With OPEN: whether it is tried all the same; a bound that is not enforced would use the machine up."""
 

@@ -11,7 +11,8 @@ from wavegen.domains import lets_through
 from wavegen.manifest import Fallback, NetworkMode, Seccomp
 from wavegen.paths import is_device
 from wavegen.policy import Access, Anchor, DomainRule, HostPath, Origin, PathRule, Policy
-from wavegen.probes import Expectation, Fact, Inodes, Value, Want
+from wavegen.probes import Expectation, Fact, Inodes, Need, Value, Want
+from wavegen.seccomp import Action
 
 Expect = Callable[[Policy], Iterable[Expectation]]
 Arguments = dict[str, Value]
@@ -441,18 +442,37 @@ def nested(**arguments: Value) -> Expect:
     return expect
 
 
+FAMILIES = {"packet": 17, "vsock": 40, "alg": 38, "bluetooth": 31, "xdp": 44, "tipc": 30, "rds": 21, "can": 29, "kcm": 41}
+"""Socket families by the names that probes give them (include/linux/socket.h)."""
+_ARGUMENTS = {
+    "TIOCSTI": ("ioctl", (0, 0x5412)),
+    "TIOCLINUX": ("ioctl", (0, 0x541C)),
+    "personality": ("personality", (0x40000,)),
+    "raw": ("socket", (2, 3, 1)),
+    **{name: ("socket", (number, 2, 0)) for name, number in FAMILIES.items()},
+}
+
+
+def refused(policy: Policy, name: str) -> bool:
+    """Whether the shell's system call filter refuses a call, an ioctl, a socket family, or foreign calls, by a probe's name for it."""
+    found = bwrap.filter_of_shell(policy)
+    if found is None or name == "foreign":
+        return found is not None
+    call, arguments = _ARGUMENTS.get(name, (name, ()))
+    return found.decide(call, (*arguments, *(0,) * (6 - len(arguments)))) is not Action.ALLOW
+
+
 def filtered(*names: str, key: str = "", **arguments: Value) -> Expect:
-    """The system call filter refuses it, as far as it knows of it; `key` is the argument that takes the names."""
+    """The system call filter refuses it, unless the manifest lets it through; `key` is the argument that takes the names."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        refused = bwrap.refused_calls(policy.seccomp)
-        held, loose = tuple(name for name in names if name in refused), tuple(name for name in names if name not in refused)
+        held, loose = tuple(name for name in names if refused(policy, name)), tuple(name for name in names if not refused(policy, name))
         if held:
             told = _arguments({**({key: held} if key else {}), **arguments})
             yield Expectation(want=Want.STOPPED, layer="seccomp", origin=policy.seccomp_origin, arguments=told)
         if loose:
             told = _arguments({**({key: loose} if key else {}), **arguments})
-            why = "seccomp: off" if policy.seccomp is Seccomp.OFF else f"seccomp: {policy.seccomp.value} does not refuse it in this version"
+            why = "seccomp: off" if policy.seccomp is Seccomp.OFF else "nested: true" if policy.nested else "the manifest lets it through"
             yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, subject="others" if held else "", arguments=told, note=why)
 
     return expect
@@ -471,16 +491,14 @@ def any_filter(**arguments: Value) -> Expect:
     return expect
 
 
-def limit(name: str, argument: str) -> Expect:
-    """A bound of `limits`; nothing is tried where it is not set or not enforced, as that would use the machine up."""
+def bounded(name: str, **arguments: Value) -> Expect:
+    """A bound of `limits`."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        value = {"pids": policy.limits.pids, "memory": policy.limits.memory}[name]
-        if value is None or name not in bwrap.ENFORCED_LIMITS:
-            note = f"limits.{name} is not enforced in this version" if value is not None else f"limits.{name} is not set"
-            yield Expectation(want=Want.OPEN, layer="", origin=policy.limits.origin, note=note, tried=False)
-        else:
-            yield Expectation(want=Want.STOPPED, layer="limits", origin=policy.limits.origin, arguments=((argument, value),))
+        limits = policy.limits
+        value: Value = {"pids": limits.pids, "files": limits.files, "memory": limits.memory or Fact("memory share")}[name]
+        needs = Need.BOUND_PROCESSES if name == "pids" else None
+        yield Expectation(want=Want.STOPPED, layer="limits", origin=limits.origin, arguments=(("most", value), *_arguments(arguments)), needs=needs)
 
     return expect
 
@@ -493,6 +511,18 @@ def network(**arguments: Value) -> Expect:
 
     def expect(policy: Policy) -> Iterator[Expectation]:
         yield _network(policy, _arguments(arguments))
+
+    return expect
+
+
+def abstract_sockets(**arguments: Value) -> Expect:
+    """Out of reach in a network namespace of one's own, and in the host's by the second layer."""
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        if policy.network.mode is NetworkMode.HOST:
+            yield Expectation(want=Want.STOPPED, layer="landlock", origin=policy.network.origin, arguments=_arguments(arguments), needs=Need.SCOPES)
+        else:
+            yield _network(policy, _arguments(arguments))
 
     return expect
 
@@ -699,14 +729,14 @@ def terminal(filter_name: str) -> Expect:
     """With a shared terminal the filter keeps commands from typing; without a filter there is no shared terminal."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        if filter_name in bwrap.refused_calls(policy.seccomp):
+        if refused(policy, filter_name):
             yield Expectation(want=Want.STOPPED, layer="seccomp", origin=policy.seccomp_origin)
         elif policy.seccomp is Seccomp.OFF and filter_name == "TIOCSTI":
             # Only the controlling terminal takes it, but from real root (tty_ioctl(4)).
             yield Expectation(want=Want.STOPPED, layer="a session of its own", origin=policy.seccomp_origin)
         else:
             off = policy.seccomp is Seccomp.OFF
-            note = "seccomp: off" if off else f"seccomp: {policy.seccomp.value} does not refuse it in this version"
+            note = "seccomp: off" if off else "the manifest lets it through"
             yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, note=note)
 
     return expect
@@ -722,16 +752,16 @@ def people(policy: Policy) -> Iterator[Expectation]:
 
 
 def shared_terminal(reason: str, **arguments: Value) -> Expect:
-    """What comes with a terminal that is shared with the host; with `seccomp: off` none is."""
+    """What comes with a terminal that is shared with the host, and the second layer holds; with `seccomp: off` none is."""
 
     def expect(policy: Policy) -> Iterator[Expectation]:
         own = policy.seccomp is Seccomp.OFF
         yield Expectation(
-            want=Want.STOPPED if own else Want.OPEN,
-            layer="a session of its own" if own else "",
-            origin=policy.seccomp_origin,
+            want=Want.STOPPED,
+            layer="a session of its own" if own else "landlock",
+            origin=policy.seccomp_origin if own else Origin(reason),
             arguments=_arguments(arguments),
-            note="" if own else reason,
+            needs=None if own else Need.SCOPES,
         )
 
     return expect

@@ -20,7 +20,7 @@ from egress_log import Log
 from egress_names import BadNameError, authority
 from egress_reach import Upstream
 from egress_rules import Rules
-from launcher import HTTP_PORT, PASSED_ON, Options, Started, cannot
+from launcher import HTTP_PORT, PASSED_ON, Options, Started, cannot, leave
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | No
     report = Report(started.report)
     if started.failed:
         status = os.waitstatus_to_exitcode(os.waitpid(started.pid, 0)[1])
-        os._exit(status if report.ran() else _not_started(options))
+        leave(options.groups)
+        if not report.ran():
+            _not_started(options)
+        os._exit(status)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS), most))
     log = Log(os.path.join(options.state, "network.jsonl") if options.state else "", options.shell)
@@ -58,10 +61,9 @@ def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | No
     _thread.start_new_thread(answer, ())
     status = _wait(started.pid, report, egress)
     done.acquire(timeout=2)
+    leave(options.groups)
     if status == 1 and not report.ran():
-        status = _not_started(options)
-    elif status in (126, 127) and options.resetting and _looked_for(options)[0] == status:
-        _say_missing(options.command[0], status)  # env said less
+        _not_started(options)
     log.close()
     sys.stderr.flush()
     os._exit(status)
@@ -112,38 +114,23 @@ def _wait(bwrap: int, report: Report, egress: Egress) -> int:
                 os.kill(report.command() or bwrap, number)
 
 
-def _not_started(options: Options) -> int:
-    """Say why no command ran: bwrap has said its part. Was it the fence, or only the command's name? The status."""
-    status, said = _looked_for(options)
-    if status in (126, 127):
-        _say_missing(options.command[0], status)
-        return status
+def _not_started(options: Options) -> NoReturn:
+    """Say why no command ran. bwrap has said its part: is it the machine, or this fence?"""
+    bwrap = options.bwrap
+    # The filter's descriptor is used up, and of no matter here.
+    at = bwrap.index("--seccomp") if "--seccomp" in bwrap else bwrap.index("--")
+    quiet = os.open("/dev/null", os.O_RDWR)
+    read, write = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, handle, place) for place, handle in enumerate((quiet, quiet, write))]
+    pid = os.posix_spawn(bwrap[0], [*bwrap[:at], "--", "/bin/sh", "-c", ":"], os.environ, file_actions=actions)
+    os.close(write)
+    with open(read, "rb") as stream:
+        said = stream.read().decode("utf-8", "replace")
+    os.waitpid(pid, 0)
     if any(words in said for words in ("setting up uid map", "new namespace", "Operation not permitted", "RTM_NEWADDR")):
         knobs = "user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
         cannot("this machine does not let bwrap make namespaces", f"see {knobs} with sysctl")
     cannot("bwrap could not build the fence", "its message stands above")
-
-
-def _say_missing(name: str, status: int) -> None:
-    what = "cannot be executed inside" if status == 126 else "command not found inside (add its package to the manifest, or grant its path)"
-    sys.stderr.write(f"wavegen: {name}{' ' if status == 126 else ': '}{what}\n")
-
-
-def _looked_for(options: Options) -> tuple[int, str]:
-    """Look inside for the command: 126 where there is something of its name, 127 where there is not; and what bwrap says."""
-    bwrap, name = options.bwrap, options.command[0]
-    look = 'case $1 in */*) [ ! -e "$1" ] || exit 126 ;; *) IFS=:; for d in $PATH; do [ ! -f "$d/$1" ] || exit 126; done ;; esac; exit 127'
-    # The filter's descriptor is used up, and of no matter here.
-    at = bwrap.index("--seccomp") if "--seccomp" in bwrap else len(bwrap)
-    quiet = os.open("/dev/null", os.O_RDWR)
-    read, write = os.pipe()
-    arguments = [*bwrap[:at], *bwrap[at + 2 :], "/bin/sh", "-c", look, "sh", name]
-    actions = [(os.POSIX_SPAWN_DUP2, handle, place) for place, handle in enumerate((quiet, quiet, write))]
-    pid = os.posix_spawn(bwrap[0], arguments, os.environ, file_actions=actions)
-    os.close(write)
-    with open(read, "rb") as stream:
-        said = stream.read().decode("utf-8", "replace")
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
 
 
 def upstream(options: Options) -> Upstream | None:

@@ -21,7 +21,6 @@ import struct
 import subprocess
 import termios
 import threading
-import time
 from collections.abc import Iterable, Iterator
 
 from probe_common import CANARIES, ROLE, Answer, ask, code, in_child, libc, planted, reached, read, refused, stopped, syscall, told, tried, unknown
@@ -31,7 +30,7 @@ _CLONE_NEWUSER = 0x10000000
 _NAMESPACE_FLAGS = {"mount": 0x00020000, "uts": 0x04000000, "ipc": 0x08000000, "user": 0x10000000, "pid": 0x20000000, "network": 0x40000000}
 _PR_GET_NO_NEW_PRIVS = 39
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-
+_MAP_NORESERVE = 0x4000
 
 # --- other processes
 
@@ -282,45 +281,37 @@ def real_time() -> Iterator[Answer]:
 # --- bounds
 
 
-def forks(most: int) -> Iterator[Answer]:
-    """Start more processes than the bound; all of them are ended at once."""
-    started = []
-    try:
+def starts(most: int) -> Iterator[Answer]:
+    """Start more threads than the bound, which counts them like processes, in a child; all of them end with it."""
+
+    def start() -> None:
+        threading.stack_size(65536)
+        wait = threading.Lock()
+        wait.acquire()
         for _ in range(most + 20):
-            pid = os.fork()
-            if pid == 0:
-                libc.prctl(1, signal.SIGKILL, 0, 0, 0)
-                time.sleep(1.5)
-                os._exit(0)
-            started.append(pid)
-        yield reached(f"{most} processes")
-    except OSError as failed:
-        yield stopped(f"{most} processes", code(failed.errno or 0))
-    finally:
-        for pid in started:
-            os.kill(pid, signal.SIGKILL)
-        for pid in started:
-            os.waitpid(pid, 0)
+            try:
+                threading.Thread(target=wait.acquire, daemon=True).start()
+            except RuntimeError:
+                os._exit(errno.EDQUOT)
+
+    name, state, detail = tried(f"{most} processes", in_child(start))
+    yield (name, state, "EAGAIN" if detail == "EDQUOT" else detail)
 
 
 def allocates(most: int) -> Iterator[Answer]:
-    """Use half as much memory again as the bound, in a child, 16 MiB at a time."""
-
-    def use() -> None:
-        blocks = []
-        for _ in range(most * 3 // 2 // (16 << 20) + 1):
-            block = mmap.mmap(-1, 16 << 20)
-            for offset in range(0, 16 << 20, 4096):
-                block[offset] = 1
-            blocks.append(block)
-
-    yield tried(f"{most} bytes", in_child(use))
+    """Ask for half as much memory again as the bound; none of it is used."""
+    try:
+        mmap.mmap(-1, most + most // 2, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE).close()
+    except OSError as failed:
+        yield stopped(f"{most} bytes", code(failed.errno or 0))
+    else:
+        yield reached(f"{most} bytes")
 
 
-def bounds(descriptors: int) -> Iterator[Answer]:
+def bounds(most: int) -> Iterator[Answer]:
     """Is a dump of memory written where a program crashes? May more files be open than the bound?"""
     yield told("core dumps", "none", reached=resource.getrlimit(resource.RLIMIT_CORE)[1] != 0)
-    yield told("open files", "bounded", reached=resource.getrlimit(resource.RLIMIT_NOFILE)[1] > descriptors)
+    yield told("open files", "bounded", reached=not 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[1] <= most)
 
 
 # --- environment
@@ -420,9 +411,19 @@ def pastes_into_terminal() -> Iterator[Answer]:
 
 
 def callers_group(host: dict[str, int]) -> Iterator[Answer]:
-    """Is this process in the process group of its caller, which kill(0) reaches?"""
+    """Is the process group of its caller, which kill(0) reaches, within its reach?"""
     # In a PID namespace of one's own a group from outside has no number.
-    yield told("the caller's process group", "a group of its own", reached=os.getpgrp() == 0 or os.stat("/proc/self/ns/pid").st_ino == host["pid"])
+    if os.stat("/proc/self/ns/pid").st_ino != host["pid"] and os.getpgrp() != 0:
+        yield stopped("the caller's process group", "a group of its own")
+        return
+    # Nobody is harmed: who may not signal PID 1 of its own namespace, which is outside the second layer, may not signal
+    # whoever else is. Real root on the host may.
+    try:
+        os.kill(1, 0)
+    except OSError as failed:
+        yield told("the caller's process group", code(failed.errno or 0), reached=ROLE["outside"])
+    else:
+        yield reached("the caller's process group")
 
 
 def escapes() -> Iterator[Answer]:
@@ -534,7 +535,7 @@ ATTEMPTS = {
     for function in (
         signals, traces, memory_file, listed, environments, command_lines, roots, same_namespaces, new_privileges, capabilities,
         setuid_programs, new_namespaces, new_user_namespace, enters_namespaces, other_users, groups, becomes_root, shared_memory, real_time,
-        forks, allocates, bounds, variables, other_values, foreign_variables, suspicious_variables, search_path, unlisted_variables, types_into_terminal, own_terminal,
+        starts, allocates, bounds, variables, other_values, foreign_variables, suspicious_variables, search_path, unlisted_variables, types_into_terminal, own_terminal,
         pastes_into_terminal, callers_group, escapes, host_name, programs, locks, git_commands,
     )
 }  # fmt: skip

@@ -48,9 +48,7 @@ def program(filter_: Filter, *arches: Arch) -> tuple[Instruction, ...]:
     layout = _Layout()
     place = layout.answer(Action.ENOSYS)
     for arch in reversed(arches):
-        layout.known.clear()
-        inside = layout.numbers(_ranges(filter_, arch))
-        inside = layout.put(LD, NR)
+        inside = layout.search(_ranges(filter_, arch))
         place = layout.jump(JEQ, arch.value, inside, place)
     layout.put(LD, ARCH)
     if len(layout.backwards) > MAX_INSTRUCTIONS:
@@ -97,14 +95,14 @@ class _Layout:
         return self.answers[action]
 
     def jump(self, code: int, value: int, true: int, false: int) -> int:
-        """A conditional jump. That a copy for one target moves the other out of reach is why two are left to spare."""
+        """A conditional jump. A copy for the second target moves the first one place further, so one is left to spare."""
         true, false = self._near(true), self._near(false)
         place = len(self.backwards)
         return self.put(code, value, place - true - 1, place - false - 1)
 
     def _near(self, target: int) -> int:
         place = len(self.backwards)
-        if place - target - 1 <= _REACH - 2:
+        if place - target - 1 <= _REACH - 1:
             return target
         there = self.backwards[target]
         if there.code != RET:
@@ -112,13 +110,17 @@ class _Layout:
         self.answers[Action(there.value)] = place
         return self.put(RET, there.value)
 
-    def numbers(self, ranges: tuple[tuple[int, _Outcome], ...]) -> int:
-        """A binary search. The number is loaded."""
+    def search(self, ranges: tuple[tuple[int, _Outcome], ...]) -> int:
+        """A binary search for the number, from its loading on. Where there is nothing to search, there is nothing to load."""
+        place = self._half(ranges)
+        return self.put(LD, NR) if len(ranges) > 1 else place
+
+    def _half(self, ranges: tuple[tuple[int, _Outcome], ...]) -> int:
         if len(ranges) == 1:
             return self.decision(ranges[0][1])
         middle = len(ranges) // 2
-        above = self.numbers(ranges[middle:])
-        below = self.numbers(ranges[:middle])
+        above = self._half(ranges[middle:])
+        below = self._half(ranges[:middle])
         return self.jump(JGE, ranges[middle][0], above, below)
 
     def decision(self, outcome: _Outcome) -> int:

@@ -5,6 +5,9 @@ programs do without. What `default` refuses, `strict` refuses the same way.
 
 A call refused is EPERM, as a kernel says it to whoever lacks the right. One that came after Linux 5.0 is ENOSYS: programs have a way
 without it, and take that way only for ENOSYS (moby/moby#42680 for clone3, #43595 for close_range).
+
+What no rule here stops, because it is no call of its own: writing to /proc/PID/mem of a process of the same user, which the PID
+namespace confines; TIOCSETD and TCP_ULP, which load a module for a terminal or a connection of one's own.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 FAMILIES = (AF_UNIX, AF_INET, AF_INET6, AF_NETLINK)
 NETLINK_ROUTE = 0
-SOCK_STREAM, SOCK_DGRAM, _SOCK_TYPE_MASK = 1, 2, 0x7F
+SOCK_STREAM, SOCK_DGRAM, _SOCK_TYPE_MASK = 1, 2, 0xF
 # IP itself (the family's usual one), ICMP, TCP, UDP, ICMPv6, and MPTCP, which Go's servers ask for since 1.24.
 PROTOCOLS = (0, 1, 6, 17, 58, 262)
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET. CLONE_NEWTIME is in clone's signal bits, so clone cannot ask for it.

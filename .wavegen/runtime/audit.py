@@ -1,0 +1,25 @@
+"""Names what a session in the fence left in the project that the host would execute or follow, compared with what was there at entry.
+
+    python3 -I -S audit.py --project DIR --state DIR [--cache DIR] [--summary | --json | --accept [--running]]
+
+--state is the project's directory of what wavegen keeps, outside of the project: in it are `entered`, an empty file whose mtime is the first
+entry since the last accepted audit, and `audit.json`, the baseline. Starts nothing, git least of all. Exit status: 0 nothing found, 1 something,
+2 wrong usage, 3 not everything could be looked at; with --summary always 0, with --accept 0 unless the baseline cannot be written (3).
+
+This file is read anew at each start, so it is short: the rest is in modules whose compiled form is kept in the DIR of --cache.
+"""
+
+import os
+import sys
+
+if __name__ == "__main__":
+    # -I leaves the script's own directory out. Nothing is written there, as it may be read-only.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    if "--cache" in sys.argv[:-1]:
+        sys.pycache_prefix = sys.argv[sys.argv.index("--cache") + 1]
+    else:
+        sys.dont_write_bytecode = True
+
+    import audit_command
+
+    sys.exit(audit_command.main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""What a session left in the project that the host would run or follow: asks the audit that the wrappers ask, and shows what it says.
+
+Everything in an answer was named by whoever ran inside: nothing of it is printed as it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from wavegen.errors import MachineError, one_line
+
+SEVERITIES = ("critical", "high", "medium", "low")
+MARKER = "entered"
+"""In the state directory of a project: its mtime is the first entry since the last accepted audit."""
+
+_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runtime", "audit.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A thing that is new. `path` is relative to the project."""
+
+    path: str
+    severity: str
+    kind: str
+    what: str
+    runs: str
+    """Who runs or follows it."""
+    detail: str
+    advice: str
+    incomplete: bool
+    """Whether it, or what is in it, could not be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found, worst first."""
+
+    findings: tuple[Finding, ...]
+    entered: datetime | None
+    """The first entry since the last accepted audit; None where that is not known, and everything that the baseline does not hold is listed."""
+    baseline: bool
+    """Whether there is one."""
+    complete: bool
+    text: str
+    """The answer as it came, JSON."""
+
+    @property
+    def status(self) -> int:
+        """The exit status: 3 where not everything could be looked at, 1 where something was found."""
+        if not self.complete:
+            return 3
+        return 1 if self.findings else 0
+
+
+def audit(root: str, state: str) -> Audit:
+    """Look, and change nothing. `state` is the project's directory of what wavegen keeps. Raises MachineError."""
+    done = _run("--project", root, "--state", state, "--json")
+    try:
+        value: dict[str, Any] = json.loads(done.stdout)
+        findings = tuple(Finding(**finding) for finding in value["findings"])
+        since = value["entered"]
+        entered = None if since is None else datetime.fromtimestamp(since / 1e9, UTC)
+        return Audit(findings, entered, value["baseline"], value["complete"], done.stdout)
+    except (ValueError, KeyError, TypeError):
+        raise MachineError(f"the audit failed: {done.stderr.strip()[-500:]}", "see whether the project can be read") from None
+
+
+def accept(root: str, state: str, *, running: bool = False) -> None:
+    """Take what is there now for known, and forget when the fence was entered. Raises MachineError.
+
+    `running`: sessions go on, so that what changes from now on is new. Without it what they do until the next entry is taken for the host's own.
+    """
+    os.makedirs(state, mode=0o700, exist_ok=True)
+    done = _run("--project", root, "--state", state, "--accept", *(("--running",) if running else ()))
+    if done.returncode:
+        raise MachineError(f"the baseline cannot be written: {done.stderr.strip()[-500:]}", f"make room in {state}")
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    # -I -S: nothing that the project or the environment holds is loaded.
+    command = (sys.executable, "-I", "-S", _SCRIPT, *words)
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False)
+
+
+def at_least(findings: Iterable[Finding], severity: str) -> tuple[Finding, ...]:
+    """Those that are as bad, or worse."""
+    worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return tuple(finding for finding in findings if finding.severity in worst)
+
+
+def table(findings: Sequence[Finding]) -> Iterator[str]:
+    """Lines for people, under one heading for each severity."""
+    for severity, group in groupby(findings, key=lambda finding: finding.severity):
+        yield severity
+        for finding in group:
+            detail = f", {finding.detail}" if finding.detail else ""
+            yield one_line(f"  {finding.path or '.'}: {finding.what}{detail} ({finding.runs}; {finding.advice})")

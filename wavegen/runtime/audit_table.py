@@ -1,0 +1,187 @@
+"""What in a project the host executes or follows of its own accord: names of files, how bad a change is, and who runs it.
+
+Literals only, above the line: `wavegen/audit_names.py` reads them from this file's text. Standard library only; Python 3.10 and newer.
+
+A pattern is matched without regard to case, as some file systems do. `name` is a file anywhere; one `*` stands for any text; `a/b` is b in
+a directory a; `a/**` is everything below a directory a; a leading `/` binds it to the root of the project. The first row that fits is taken.
+"""
+
+from __future__ import annotations
+
+SEVERITIES = ("critical", "high", "medium", "low")
+
+# (kind, severity, patterns, what it is, who runs it)
+ROWS = (
+    ("fence", "critical", ("/wave.yaml", "/wave.sandbox.yaml", "/flake.nix", "/flake.lock", "/.wavegen/**"),
+     "a file of the fence's own", "wavegen and nix make the fence of it"),
+    ("git", "medium", (".gitmodules",), "submodules", "git fetches and checks out what it names"),
+    ("git", "medium", (".gitattributes",), "attributes of files", "git starts the drivers that it names, where the settings know them"),
+    ("git", "medium", (".gitconfig*", "gitconfig", "*.gitconfig"), "settings of git", "git obeys it, where other settings include it"),
+    ("git", "medium", (".lfsconfig",), "settings of git-lfs", "git-lfs sends and fetches files where it says"),
+    ("direnv", "high", (".envrc",), "a direnv script", "direnv runs it when you enter the directory, once it is allowed"),
+    ("direnv", "low", (".env", ".env.*"), "variables", "direnv, docker compose and many programs load it into their environment"),
+    ("versions", "high", (".mise.toml", "mise.toml", ".mise.*.toml", "mise.*.toml", ".rtx.toml", ".mise/**", "mise/config.toml", ".config/mise/**",
+                          ".config/mise.toml", ".miserc.toml"),
+     "settings of mise", "mise sets variables and runs hooks and tasks from it when you enter the directory"),
+    ("versions", "low", (".tool-versions", ".nvmrc", ".node-version", ".ruby-version", ".python-version", ".java-version", ".asdfrc", ".sdkmanrc",
+                         ".terraform-version", "rust-toolchain", "rust-toolchain.toml"),
+     "versions of tools", "version managers choose, and may install, what it names"),
+    ("nix", "high", ("shell.nix", "default.nix", "flake.nix", "devenv.nix", "devbox.json", "devenv.yaml", "process-compose.yaml"),
+     "a development environment", "nix, devenv or devbox evaluate it and run its shell hook"),
+    ("nix", "low", ("*.nix", "flake.lock", "devbox.lock", "devenv.lock"), "a Nix expression or its inputs", "nix evaluates it where another file names it"),
+    ("editor", "high", (".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json", ".vscode/extensions.json",
+                        "*.code-workspace"),
+     "settings of VS Code", "the editor starts its tasks and the programs it names when it opens the folder"),
+    ("editor", "high", (".devcontainer/**", ".devcontainer.json"), "a development container", "the editor builds it and runs its commands, some on the host"),
+    ("editor", "high", (".idea/**", "*.iml", "*.ipr", ".run/**", ".fleet/**", ".zed/**", ".nova/**"),
+     "settings of an editor", "the editor starts tasks and programs that it names"),
+    ("editor", "high", (".nvim.lua", ".nvimrc", ".exrc", ".vimrc", ".gvimrc", ".lvimrc", ".local.vimrc", ".vim/**", ".dir-locals.el",
+                        ".dir-locals-2.el", ".helix/**", ".kakrc", ".emacs.d/**", ".vimspector.json", ".nvim/**"),
+     "an editor script", "the editor runs it when it opens a file there"),
+    ("editor", "medium", ("*.sublime-project", "*.sublime-workspace", ".vscode/**", ".vs/**", ".projectile", ".ycm_extra_conf.py", ".clangd", ".ccls"),
+     "settings of an editor", "the editor starts build systems and servers that it names"),
+    ("agent", "high", (".claude/**", ".mcp.json", "mcp.json", ".codex/**", ".cursor/**", ".gemini/**", ".amazonq/**", ".opencode/**", "opencode.json",
+                       "opencode.jsonc", ".windsurf/**", ".roo/**", ".kilocode/**", ".continue/**", ".aider.conf.yml", ".crush.json", "crush.json"),
+     "settings of an agent", "an agent outside of the fence starts its hooks and servers, and follows it"),
+    ("agent", "medium", ("claude.md", "claude.local.md", "agents.md", "agents.override.md", "gemini.md", ".cursorrules", ".windsurfrules", ".clinerules",
+                         ".clinerules/**", ".goosehints", ".github/copilot-instructions.md", ".github/instructions/**", ".github/prompts/**",
+                         ".github/agents/**", ".rules"),
+     "instructions for agents", "an agent outside of the fence follows it"),
+    ("ci", "high", (".github/workflows/**", ".github/actions/**", "action.yml", "action.yaml", ".gitlab-ci.yml", ".gitlab-ci.yaml", ".gitlab/**", ".ci/**",
+                    "jenkinsfile", "jenkinsfile.*", "*.jenkinsfile", ".circleci/**", "azure-pipelines*", ".azure-pipelines/**", ".travis.yml", ".drone.yml",
+                    ".woodpecker*", ".woodpecker/**", "bitbucket-pipelines.yml", ".buildkite/**", "buildkite.yml", ".forgejo/workflows/**",
+                    ".gitea/workflows/**", ".forgejo/actions/**", ".gitea/actions/**", "appveyor.yml", ".appveyor.yml", ".cirrus.yml", ".cirrus.star",
+                    ".builds/**", ".build.yml", "cloudbuild.yaml", "garnix.yaml", ".semaphore/**", ".teamcity/**"),
+     "a pipeline", "the build server runs it, with its secrets, once it is pushed"),
+    ("hooks", "high", (".pre-commit-config.yaml", ".pre-commit-hooks.yaml", "lefthook*", ".lefthook*", ".lefthook/**", ".husky/**", ".githooks/**",
+                       ".git-hooks/**", ".hooks/**", ".overcommit.yml", ".lintstagedrc*", "lint-staged.config.*", ".huskyrc*", ".simple-git-hooks.*",
+                       ".captainhook.json"),
+     "git hooks in the project", "git starts what it names at the next commit, where they are installed"),
+    ("ci", "low", ("renovate.json", "renovate.json5", ".renovaterc*", "dependabot.yml", ".github/**"), "settings of a forge", "the forge's robots follow it"),
+    ("package", "medium", ("package.json",), "a package's scripts and dependencies", "npm, yarn, pnpm and bun run its scripts"),
+    ("package", "high", (".npmrc", ".yarnrc", ".yarnrc.yml", ".pnp.cjs", ".pnp.js", ".pnp.loader.mjs", ".yarn/releases/**", ".yarn/plugins/**",
+                         ".pnpmfile.cjs", "pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml", ".node_repl*", ".noderc"),
+     "settings of a package manager", "npm, yarn, pnpm and bun start the programs and use the registries that it names"),
+    ("package", "low", ("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb", "cargo.lock", "poetry.lock",
+                        "uv.lock", "pdm.lock", "pipfile.lock", "gemfile.lock", "composer.lock", "go.sum", "requirements*", "constraints*"),
+     "chosen versions", "package managers fetch from where it says"),
+    ("package", "medium", ("deno.json", "deno.jsonc", "pnpm-workspace.yaml", "lerna.json", "nx.json", "turbo.json", ".babelrc*", "*.config.js",
+                           "*.config.mjs", "*.config.cjs", "*.config.ts", "*.config.mts", "*.config.cts", ".eslintrc*", ".prettierrc*", ".stylelintrc*",
+                           ".mocharc*", "gulpfile.*", "gruntfile.*"),
+     "settings of JavaScript tools, which are programs", "node runs it with the tool, and editors start these tools by themselves"),
+    ("build", "medium", ("makefile", "gnumakefile", "bsdmakefile", "makefile.*", "*.mk", "*.mak", "justfile", ".justfile", "*.just", "taskfile.yml", "taskfile.yaml",
+                         "taskfile.dist.*", "taskfile.*.yml", "rakefile", "*.rake", "magefile.go", "magefiles/**", "sconstruct", "sconscript", "wscript",
+                         "dodo.py", "tasks.py", "fabfile.py", "pavement.py", "build.ninja", "procfile*", "earthfile", "tiltfile", "bakefile*", "xmake.lua",
+                         "premake5.lua", "build.zig", "build.zig.zon", "build.sh", "maskfile.md", "meson.build", "meson.options", "meson_options.txt",
+                         "cmakelists.txt", "*.cmake", "cmakepresets.json", "cmakeuserpresets.json", "configure", "configure.ac", "configure.in",
+                         "autogen.sh", "bootstrap.sh", "makefile.am", "makefile.in", "vagrantfile", "dockerfile", "dockerfile.*", "*.dockerfile",
+                         "containerfile", "docker-compose*", "compose*.yml", "compose*.yaml", "docker-bake.*", "skaffold.yaml"),
+     "a recipe", "make, just, cmake, docker and their like run it"),
+    ("build", "medium", ("workspace", "workspace.bazel", "module.bazel", "build", "build.bazel", "*.bzl", ".bazelrc", "user.bazelrc", ".bazelversion",
+                         "tools/bazel", ".buckconfig", "buck", "pants.toml", "build.gradle*", "settings.gradle*", "init.gradle*", "gradle.properties",
+                         "gradlew", "gradlew.bat", "gradle/**", "buildsrc/**", "*.gradle", "*.gradle.kts", "mvnw", "mvnw.cmd", ".mvn/**", "pom.xml", "build.xml",
+                         "build.sbt", "project/build.properties", "project/plugins.sbt", "build.sc", "build.mill", "*.csproj", "*.vbproj", "*.fsproj", "*.sln",
+                         "*.props", "*.targets", "nuget.config", "*.cabal", "cabal.project*", "setup.hs", "stack.yaml", "mix.exs", "rebar.config*", "dune",
+                         "dune-project", "package.swift", "pubspec.yaml"),
+     "a recipe of a build tool", "gradle, maven, bazel, dotnet and their like run it, editors too when they open the project"),
+    ("build", "high", (".cargo/**", "build.rs"), "what cargo runs or is told", "cargo runs it when it builds, also for an editor's language server"),
+    ("build", "medium", ("cargo.toml",), "a crate", "cargo fetches and builds what it names"),
+    ("build", "low", ("go.mod", "go.work", "gemfile", "*.gemspec", "composer.json", "pipfile", "environment.yml", "mod.ts"),
+     "dependencies", "package managers fetch what it names"),
+    ("python", "medium", ("setup.py", "setup.cfg", "pyproject.toml", "conftest.py", "tox.ini", "noxfile.py", "pytest.ini", "tox.toml", "pyvenv.cfg", "uv.toml",
+                          "pdm.toml", "poetry.toml", ".pdm.toml", "hatch.toml", "hatch_build.py", "manage.py", ".coveragerc", ".pylintrc", "pylintrc",
+                          "mypy.ini", ".mypy.ini", "pip.conf", ".pypirc", "ipython_config.py", "wsgi.py"),
+     "what Python tools run or are told", "pip, pytest, tox, linters and editors run it or load plug-ins that it names"),
+    ("python", "high", ("sitecustomize.py", "usercustomize.py", "*.pth"), "what every Python start runs", "python runs it at each start, where it is on its path"),
+    ("shell", "high", (".gdbinit", ".lldbinit", ".gdbearlyinit", ".pryrc", ".irbrc", ".rdebugrc", ".byebugrc", ".rprofile", ".renviron", ".psqlrc", ".sqliterc", ".inputrc",
+                       ".screenrc", ".tmux.conf", ".tmuxinator.yml", ".tmuxp.yaml", ".curlrc", ".wgetrc", ".netrc", ".bundle/**", ".rspec", ".rubocop.yml",
+                       ".iex.exs", ".ghci", ".ocamlinit", ".utoprc", ".perltidyrc", ".perlcriticrc", ".ackrc", ".agignore.sh", ".mailcap", ".lessfilter",
+                       ".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".autoenv*", ".in", ".out",
+                       ".autoenv.zsh", ".ondir*", ".projectrc", ".dirrc", "desktop.ini", ".directory", "*.desktop", "autorun.inf"),
+     "settings of a program that reads them where it is started", "gdb, irb, psql, a shell and their like run it or obey it"),
+    ("shell", "medium", (".ssh/**", ".gnupg/**", ".docker/**", ".aws/**", ".kube/**", ".config/**", "ansible.cfg", ".terraformrc", "*.tf", "terragrunt.hcl",
+                         ".terraform/**", ".watchmanconfig", "watchman.json", "playbook.yml", ".kitchen.yml", ".tern-project", "ctags.d/**", ".ctags.d/**",
+                         ".ctags"),
+     "settings of a program", "programs that take the project for their home, or are started in it, obey it"),
+)  # fmt: skip
+
+# Directories that package managers fill: what is found there is counted, unless git would obey it.
+DEPENDENCIES = ("node_modules", "bower_components", ".venv", "venv", "site-packages", ".tox", ".nox", "__pypackages__", "vendor", ".direnv", "target", ".yarn")
+
+# In the directory of a git repository, whatever that is called.
+GIT_FILES = ("config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "http-alternates", "git-rebase-todo", "head")
+GIT_FOLDERS = ("hooks", "branches", "remotes")
+
+# --- end of literals
+
+ADVICE = {
+    "fence": "compare it with your last commit, then run wavegen render",
+    "git": "run no git there until you have looked at it",
+    "direnv": "read it before you allow it",
+    "link": "see where it leads before anything reads or writes through it",
+    "special": "remove it",
+    "mode": "take the bit away: chmod ug-s, setcap -r",
+    "name": "rename it",
+    "audit": "look at it by hand",
+    "dependencies": "install them anew outside of the fence, where that matters",
+}
+LOOK = "read what changed before you run that"
+
+
+class Table:
+    """Finds the row of a name."""
+
+    def __init__(self) -> None:
+        self.at_root: dict[str, int] = {}
+        self.pairs: dict[str, int] = {}
+        self.names: dict[str, int] = {}
+        self.below: dict[str, int] = {}
+        self.endings: dict[str, int] = {}
+        self.globs: list[tuple[str, str, int]] = []
+        for number, row in enumerate(ROWS):
+            for pattern in row[2]:
+                self._add(pattern, number)
+
+    def _add(self, pattern: str, number: int) -> None:
+        if pattern.endswith("/**"):
+            self.below.setdefault(pattern[:-3], number)
+        elif pattern.startswith("/"):
+            self.at_root.setdefault(pattern[1:], number)
+        elif "/" in pattern:
+            self.pairs.setdefault(pattern, number)
+        elif "*" not in pattern:
+            self.names.setdefault(pattern, number)
+        elif pattern.startswith("*.") and "." not in pattern[2:]:
+            self.endings.setdefault(pattern[1:], number)
+        else:
+            start, _, end = pattern.partition("*")
+            self.globs.append((start, end, number))
+
+    def file(self, name: str, parent: str, inside: int) -> int:
+        """The row of a file, by its folded name and its directory's (empty at the root); else that of what it lies in; else -1."""
+        found = self.at_root.get(name, -1) if not parent else self.pairs.get(f"{parent}/{name}", -1)
+        if found < 0:
+            found = self.names.get(name, -1)
+        if found < 0 and inside < 0:
+            dot = name.rfind(".")
+            found = self.endings.get(name[dot:], -1) if dot >= 0 else -1
+            if found < 0:
+                found = self._glob(name)
+        return found if found >= 0 else inside
+
+    def _glob(self, name: str) -> int:
+        for start, end, number in self.globs:
+            if name.startswith(start) and name.endswith(end) and len(name) >= len(start) + len(end):
+                return number
+        return -1
+
+    def directory(self, name: str, parent: str, inside: int) -> int:
+        """The row of everything below a directory, or -1."""
+        if not parent:
+            found = self.below.get(f"/{name}", -1)
+            if found >= 0:
+                return found
+        found = self.below.get(f"{parent}/{name}", -1)
+        if found < 0:
+            found = self.below.get(name, -1)
+        return found if found >= 0 else inside

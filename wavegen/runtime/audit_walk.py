@@ -1,0 +1,498 @@
+"""Walks a project and names what in it the host would execute or follow, and was not so when the fence was entered.
+
+What may be new is told by ctime, which nobody inside can set: that of the thing itself, or of a directory above it that may have been moved
+there, for a move leaves what lies deeper as it was. A move changes both the directory and the one that it is moved into; a directory for
+which only one holds was not moved. Directories that the baseline knows by path and inode were not moved either.
+
+Every directory is opened below the one before it, without following links. Standard library only; Python 3.10 and newer.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+import audit_files
+import audit_table
+from audit_files import Judged
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Judge = Callable[[], "Judged | None"]
+
+DEPTH_MAX = 200
+"""Levels; each holds a file descriptor while it is walked."""
+ENTRIES_MAX = 2_000_000
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_REPOSITORY = frozenset(
+    ("hooks", "info", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees", "objects", "refs", "branches", "remotes", "head")
+)
+"""What in a repository leads somewhere else if it is a link."""
+
+
+class Baseline:
+    """What was there, and known, at the last accepted audit."""
+
+    __slots__ = ("folders", "parts", "things")
+
+    def __init__(self) -> None:
+        self.things: dict[str, str] = {}
+        """Signatures, by kind and path."""
+        self.folders: dict[str, int] = {}
+        """Inodes of the directories above them, by path."""
+        self.parts: dict[str, dict[str, str]] = {}
+        """Signatures of the scripts in each package.json, by path."""
+
+
+class Finding:
+    """Something new. `path` is relative to the project, as the file system has it."""
+
+    __slots__ = ("detail", "incomplete", "kind", "path", "runs", "severity", "what")
+
+    def __init__(  # noqa: PLR0913, PLR0917  a record
+        self, path: str, severity: str, kind: str, what: str, runs: str, detail: str = "", *, incomplete: bool = False
+    ) -> None:
+        self.path, self.severity, self.kind, self.what, self.runs, self.detail, self.incomplete = path, severity, kind, what, runs, detail, incomplete
+
+
+class Folder:
+    """A directory while it is walked."""
+
+    __slots__ = ("above", "depth", "git", "handle", "info", "inside", "name", "rel", "repository", "suspects")
+
+    def __init__(self, handle: int, info: os.stat_result, above: Folder | None, rel: str, name: str) -> None:
+        self.handle, self.info, self.above, self.rel, self.name = handle, info, above, rel, name
+        self.depth: int = above.depth + 1 if above else 0
+        self.inside = -1
+        """The row of everything in it."""
+        self.git: bool = above is not None and (above.git or name == ".git")
+        """Whether it is, or is in, a directory that git alone uses."""
+        self.repository = False
+        self.suspects: tuple[tuple[str, int], ...] = above.suspects if above else ()
+        """Directories on the way that may have been moved: path and inode."""
+
+    def join(self, name: str) -> str:
+        """The path of an entry."""
+        return f"{self.rel}/{name}" if self.rel else name
+
+    def names(self) -> list[str]:
+        """Folded names of the directories above it and its own, the nearest first."""
+        found, folder = [], self
+        while folder.above:
+            found.append(folder.name)
+            folder = folder.above
+        return found
+
+
+def fold(name: str) -> str:
+    """A name as the least strict file system takes it: without case, and without characters that are not seen."""
+    if name.isascii():
+        return name.lower()
+    import unicodedata
+
+    seen = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) not in ("Cf", "Cc", "Mn"))
+    return seen.casefold()
+
+
+class Walk:
+    """One audit. `entered`: nanoseconds, or None where nobody knows; `record`: everything of interest is signed for a new baseline."""
+
+    def __init__(self, root: str, entered: int | None, known: Callable[[], Baseline], *, record: bool = False) -> None:
+        self.root, self.entered, self.record = root, entered, record
+        self.findings: list[Finding] = []
+        self.recorded = Baseline()
+        self.entries = 0
+        self._known, self._baseline = known, None if not record else Baseline()
+        self._table = audit_table.Table()
+        self._visited: list[tuple[str, int, int]] = []
+        self._full = self._fence_changed = False
+        self._named: dict[str, tuple[str, str]] = {}
+        """What settings of git's name in the project: the path, where, and by which setting."""
+
+    @property
+    def baseline(self) -> Baseline:
+        """Read when it is first needed."""
+        if self._baseline is None:
+            self._baseline = self._known()
+        return self._baseline
+
+    def run(self) -> None:
+        """Walk. Raises OSError where the project itself cannot be opened."""
+        handle = os.open(self.root, _DIRECTORY)
+        limit = sys.getrecursionlimit()
+        try:
+            sys.setrecursionlimit(max(limit, DEPTH_MAX * 4 + 200))
+            top = Folder(handle, os.fstat(handle), None, "", "")
+            self._walk(top)
+            for rel, (config, setting) in sorted(self._named.items()):
+                self._follow(top, rel, rel.split("/"), config, setting)
+        finally:
+            sys.setrecursionlimit(limit)
+            os.close(handle)
+        self._check_missing()
+        self._check_still()
+
+    # --- directories
+
+    def _walk(self, folder: Folder) -> None:
+        self._visited.append((folder.rel, folder.info.st_ino, folder.info.st_ctime_ns))
+        if self._new(folder, folder.info) and (not folder.rel or folder.rel.split("/")[0] == ".wavegen"):
+            self._fence_changed = True
+        below, links, files = self._listed(folder)
+        names = {fold(entry.name) for entry in (*below, *links, *files)}
+        folder.repository = _is_repository(folder, names)
+        if folder.repository and folder.name != ".git" and self.entered is not None and folder.info.st_ctime_ns >= self.entered:
+            # It may have become one by what was added, and what is old in it means something since: no inode can vouch for that.
+            folder.suspects = (*folder.suspects, (folder.rel, -1))
+        times = [self._file(folder, entry) for entry in files]
+        for entry in links:
+            self._link(folder, entry)
+        if folder.repository:
+            self._repository(folder, times)
+        for entry in below:
+            if self._full:
+                return
+            self._enter(folder, entry.name, fold(entry.name))
+
+    def _listed(self, folder: Folder) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+        """What is in a directory: directories in the order of their names, links, and the rest."""
+        below: list[os.DirEntry[str]] = []
+        links: list[os.DirEntry[str]] = []
+        files: list[os.DirEntry[str]] = []
+        with os.scandir(folder.handle) as entries:
+            for entry in entries:
+                self.entries += 1
+                if self.entries > ENTRIES_MAX:
+                    self._incomplete(folder.rel, f"more than {ENTRIES_MAX} files")
+                    self._full = True
+                    break
+                kind = links if entry.is_symlink() else below if entry.is_dir(follow_symlinks=False) else files
+                kind.append(entry)
+        below.sort(key=lambda entry: entry.name)
+        return below, links, files
+
+    def _enter(self, above: Folder, name: str, folded: str) -> None:
+        rel = above.join(name)
+        if above.depth >= DEPTH_MAX:
+            self._incomplete(rel, f"deeper than {DEPTH_MAX} directories")
+            return
+        try:
+            handle = os.open(name, _DIRECTORY, dir_fd=above.handle)
+        except FileNotFoundError:
+            return  # seen by _check_still
+        except OSError as failed:
+            self._unreadable(above, name, failed)
+            return
+        try:
+            folder = self._below(above, handle, name, folded)
+            if not folder.git:
+                folder.inside = self._table.directory(folded, above.name, above.inside)
+            self._name(folder, name, rel, folder.info)
+            if folder.info.st_mode & stat.S_ISUID:
+                self._mode(folder, rel, folder.info)
+            self._walk(folder)
+        except OSError as failed:
+            self._unreadable(above, name, failed)
+        finally:
+            os.close(handle)
+
+    def _follow(self, folder: Folder, rel: str, parts: list[str], config: str, setting: str) -> None:
+        """Look at a file that a setting names, or at the files in a directory that one does."""
+        try:
+            info = os.stat(parts[0], dir_fd=folder.handle, follow_symlinks=False)
+            if stat.S_ISREG(info.st_mode) and len(parts) == 1:
+                self._consider_named(folder, parts[0], info, config, setting)
+            if not stat.S_ISDIR(info.st_mode) or (len(parts) == 1 and not setting.endswith(".hookspath")):
+                return
+            handle = os.open(parts[0], _DIRECTORY, dir_fd=folder.handle)
+        except OSError:
+            return  # nothing there; a link is a finding of its own, where it is new
+        try:
+            below = self._below(folder, handle, parts[0], fold(parts[0]))
+            if len(parts) > 1:
+                self._follow(below, rel, parts[1:], config, setting)
+                return
+            for entry in self._listed(below)[2]:
+                if entry.is_file(follow_symlinks=False) and not entry.name.endswith(".sample"):
+                    self._consider_named(below, entry.name, entry.stat(follow_symlinks=False), config, setting)
+        except OSError as failed:
+            self._unreadable(folder, parts[0], failed)
+        finally:
+            os.close(handle)
+
+    def _consider_named(self, folder: Folder, name: str, info: os.stat_result, config: str, setting: str) -> None:
+        row = ("git", "critical", f"a file that {config} names by {setting}", "git starts or reads it")
+        if setting.startswith("include"):
+            self._consider(folder, folder.join(name), info, row, lambda: audit_files.git_config(name, folder.handle))
+        else:
+            self._consider(folder, folder.join(name), info, row, lambda: audit_files.whole(name, folder.handle, "critical"))
+
+    def _below(self, above: Folder, handle: int, name: str, folded: str) -> Folder:
+        info = os.fstat(handle)
+        folder = Folder(handle, info, above, above.join(name), folded)
+        if self.entered is not None and info.st_ctime_ns >= self.entered and above.info.st_ctime_ns >= self.entered:
+            folder.suspects = (*above.suspects, (folder.rel, info.st_ino))
+        return folder
+
+    def _unreadable(self, above: Folder, name: str, failed: OSError) -> None:
+        try:
+            info = os.stat(name, dir_fd=above.handle, follow_symlinks=False)
+        except OSError:
+            return
+        judged = audit_files.unreadable(failed)
+        self._consider(above, above.join(name), info, ("audit", "high", "a directory", "whatever is in it was not looked at"), lambda: judged)
+
+    # --- files
+
+    def _file(self, folder: Folder, entry: os.DirEntry[str]) -> int:
+        """Look at what is neither a directory nor a link; its ctime."""
+        try:
+            info = entry.stat(follow_symlinks=False)
+        except OSError:
+            return 0
+        name, mode = entry.name, info.st_mode
+        folded = fold(name)
+        rel = folder.join(name)
+        self._name(folder, name, rel, info)
+        if not stat.S_ISREG(mode):
+            row = ("special", "medium", _special(mode), "a program that opens it waits for, or talks to, whoever made it")
+            self._consider(folder, rel, info, row, lambda: Judged(f"kind {stat.S_IFMT(mode)}", "high" if self._row(folder, folded) >= 0 else "medium"))
+            return info.st_ctime_ns
+        if mode & (stat.S_ISUID | stat.S_ISGID) or (mode & 0o111 and self._new(folder, info)):
+            self._mode(folder, rel, info, name)
+        if folded == ".git":
+            self._consider(
+                folder,
+                rel,
+                info,
+                ("git", "critical", "a pointer to a repository", "git takes settings and hooks from there"),
+                lambda: self._pointer(folder, name),
+            )
+        else:
+            self._in_git(folder, name, folded, info)
+            row_number = self._row(folder, folded)
+            if row_number >= 0:
+                kind, severity, _, what, runs = audit_table.ROWS[row_number]
+                self._consider(folder, rel, info, (kind, severity, what, runs), lambda: self._judge(folder, name, folded, severity))
+        return info.st_ctime_ns
+
+    def _row(self, folder: Folder, folded: str) -> int:
+        return -1 if folder.git else self._table.file(folded, folder.name, folder.inside)
+
+    def _pointer(self, folder: Folder, name: str) -> Judged:
+        return audit_files.pointer(name, folder.handle, folder.rel)
+
+    def _judge(self, folder: Folder, name: str, folded: str, severity: str) -> Judged | None:
+        if severity == "critical":  # the fence's own
+            return audit_files.whole(name, folder.handle, severity)
+        if folded == ".gitmodules":
+            return audit_files.submodules(name, folder.handle)
+        if folded == ".gitattributes":
+            return audit_files.attributes(name, folder.handle, severity)
+        if folded == "package.json":
+            return audit_files.package(name, folder.handle, self.baseline.parts.get(folder.join(name), {}))
+        return audit_files.whole(name, folder.handle, severity)
+
+    def _in_git(self, folder: Folder, name: str, folded: str, info: os.stat_result) -> None:
+        """What git would obey in a repository."""
+        handle, rel = folder.handle, folder.join(name)
+        if _in_hooks(folder):
+            if not folded.endswith(".sample"):
+                row = ("git", "critical", "a hook of git's", "git runs it, at a commit or a checkout for example")
+                self._consider(folder, rel, info, row, lambda: audit_files.whole(name, handle, "critical"))
+        elif folder.repository and folded in ("config", "config.worktree"):
+            row = ("git", "critical", "settings of a repository", "git starts these programs or goes to these places, at a status even")
+            self._consider(folder, rel, info, row, lambda: audit_files.git_config(name, handle))
+            # Also of settings that were there before: what they name may not have been.
+            for path, setting in audit_files.named(name, handle, folder.rel, self.root).items():
+                self._named.setdefault(path, (rel, setting))
+        else:
+            part, judge = _part_of_git(folder, name, folded)
+            if judge:
+                self._consider(folder, rel, info, part, judge)
+
+    def _repository(self, folder: Folder, times: list[int]) -> None:
+        """A repository all of which is new: what is in it is looked at file by file."""
+        if not times or not folder.above or folder.above.git:
+            return
+        # One old file is enough: git rewrites others all the time.
+        if self.record or self.entered is None or min(times) >= self.entered or self._moved(folder):
+            row = ("git", "low", "a repository", "git takes its settings for those of what lies around it")
+            self._consider(folder, folder.rel, folder.info, row, lambda: Judged("repository", "low"))
+
+    # --- links, bits and names
+
+    def _link(self, folder: Folder, entry: os.DirEntry[str]) -> None:
+        try:
+            info = entry.stat(follow_symlinks=False)
+            name, folded, rel = entry.name, fold(entry.name), folder.join(entry.name)
+            self._name(folder, name, rel, info)
+            if not self._interesting(folder, info):
+                return
+            target = os.readlink(name, dir_fd=folder.handle)
+        except OSError:
+            return
+        sign = Judged(f"link {audit_files.digest(os.fsencode(target))}", "", f"a link to {target}")
+        hook = _in_hooks(folder) and not folded.endswith(".sample")
+        row: tuple[str, ...]
+        if folded == ".git" or hook or (folder.repository and folded in _REPOSITORY) or (folder.git and folder.name in ("info", "modules", "worktrees")):
+            row = ("git", "critical", "a link in place of a part of a repository", "git follows it")
+        else:
+            number = self._row(folder, folded)
+            number = number if number >= 0 or folder.git else self._table.directory(folded, folder.name, -1)
+            row = () if number < 0 else (audit_table.ROWS[number][0], audit_table.ROWS[number][1], *audit_table.ROWS[number][3:])
+        if row:
+            severity = row[1]
+            self._consider(folder, rel, info, row, lambda: Judged(sign.signature, severity, sign.detail))
+        led = audit_files.outside(self.root, folder.rel, target)
+        if led is not None:
+            found = ("link", "high", "a link that leads out of the project", "whoever reads or writes through it does so there")
+            self._consider(folder, rel, info, found, lambda: Judged(sign.signature, audit_files.link_severity(led), f"to {led}"))
+
+    def _mode(self, folder: Folder, rel: str, info: os.stat_result, name: str = "") -> None:
+        bits = stat.S_IMODE(info.st_mode) & (stat.S_ISUID | stat.S_ISGID)
+        if stat.S_ISDIR(info.st_mode):
+            bits &= stat.S_ISUID
+        elif not bits and not self._has_capabilities(folder, name):
+            return
+        detail = "set-user-ID or set-group-ID" if bits else "capabilities"
+        row = ("mode", "high", "a program with another's rights", "whoever starts it gets them")
+        self._consider(folder, rel, info, row, lambda: Judged(f"mode {bits:o} {info.st_ino}", "high", detail))
+
+    def _has_capabilities(self, folder: Folder, name: str) -> bool:
+        if not hasattr(os, "getxattr"):
+            return False  # not Linux
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder.handle)
+        except OSError:
+            return False
+        try:
+            return bool(os.getxattr(handle, "security.capability"))
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+
+    def _name(self, folder: Folder, name: str, rel: str, info: os.stat_result) -> None:
+        if name[0] == "-" or not name.isprintable():
+            what = "a name that looks like an option" if name[0] == "-" else "a name with characters that are not seen"
+            self._consider(
+                folder, rel, info, ("name", "low", what, "commands that are given names by a wildcard take it for another"), lambda: Judged("name", "low")
+            )
+
+    # --- what is new
+
+    def _new(self, folder: Folder, info: os.stat_result) -> bool:
+        return self.entered is None or info.st_ctime_ns >= self.entered or bool(folder.suspects)
+
+    def _interesting(self, folder: Folder, info: os.stat_result) -> bool:
+        if self.record or self.entered is None or info.st_ctime_ns >= self.entered:
+            return True
+        return self._moved(folder)
+
+    def _moved(self, folder: Folder) -> bool:
+        return any(self.baseline.folders.get(rel) != inode for rel, inode in folder.suspects)
+
+    def _consider(self, folder: Folder, rel: str, info: os.stat_result, row: tuple[str, ...], judge: Judge) -> None:
+        """Note a thing that may be new, unless the baseline knows it just so. `row`: kind, severity, what it is, who runs it."""
+        if not self._interesting(folder, info):
+            return
+        judged = judge()
+        if judged is None:
+            return
+        kind, _, what, runs = row
+        if stat.S_ISREG(info.st_mode) and kind not in ("mode", "name"):
+            judged.signature += " x" if info.st_mode & 0o111 else ""
+        key = f"{kind}:{rel}"
+        if self.record:
+            self._record(folder, key, rel, judged)
+        elif self.baseline.things.get(key) != judged.signature:
+            self.findings.append(Finding(rel, judged.severity, kind, what, runs, judged.detail, incomplete=judged.incomplete))
+
+    def _record(self, folder: Folder, key: str, rel: str, judged: Judged) -> None:
+        self.recorded.things[key] = judged.signature
+        if judged.parts:
+            self.recorded.parts[rel] = judged.parts
+        above: Folder | None = folder
+        while above and above.rel not in self.recorded.folders:
+            self.recorded.folders[above.rel] = above.info.st_ino
+            above = above.above
+
+    def _incomplete(self, rel: str, why: str) -> None:
+        self.findings.append(Finding(rel, "high", "audit", "it was not looked at", "whatever is in it is not listed", why, incomplete=True))
+
+    def _check_missing(self) -> None:
+        """Files of the fence that were there; of others it is no danger that they are gone."""
+        if self.record or not self._fence_changed:
+            return
+        for key in self.baseline.things:
+            kind, _, rel = key.partition(":")
+            if kind == "fence" and not os.path.lexists(f"{self.root}/{rel}"):
+                self.findings.append(Finding(rel, "critical", "fence", "a file of the fence's own", "wavegen and nix make the fence of it", "it is gone"))
+
+    def _check_still(self) -> None:
+        """Whether a directory changed meanwhile: something may have moved from where nobody had looked to where somebody had."""
+        changed = []
+        for rel, inode, ctime in self._visited:
+            try:
+                info = os.lstat(f"{self.root}/{rel}")
+            except OSError as failed:
+                if failed.errno == 36:  # ENAMETOOLONG: it is there, but by no single name
+                    continue
+                changed.append(rel)
+                continue
+            if (info.st_ino, info.st_ctime_ns) != (inode, ctime):
+                changed.append(rel)
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            self._incomplete(changed[0], f"it changed meanwhile{more}: end what runs there, and look again")
+
+
+def _is_repository(folder: Folder, names: set[str]) -> bool:
+    """Whether git would take it for a repository, or may once more is added; what is below .git/modules and .git/worktrees are some, too."""
+    if folder.name == ".git" or ("head" in names and ("commondir" in names or {"objects", "refs"} <= names)):
+        return True
+    if not folder.git or not names & {"head", "config", "commondir"}:
+        return False
+    within = set(folder.names()[: folder.names().index(".git")])
+    # Branches may be called like these files.
+    return bool(within & {"modules", "worktrees"}) and not within & {"logs", "refs", "objects", "hooks"}
+
+
+def _part_of_git(folder: Folder, name: str, folded: str) -> tuple[tuple[str, ...], Judge | None]:
+    """The smaller parts of a repository that git obeys: what they are, and how to look at one. No judge for any other file."""
+    handle, above = folder.handle, folder.above
+    within = above is not None and above.repository
+    if folder.repository and folded == "commondir":
+        row = ("git", "critical", "where a repository's settings are", "git takes settings and hooks from there")
+        return row, lambda: audit_files.common(name, handle, above.name if above else "")
+    if folder.repository and folded == "gitdir":
+        return ("git", "medium", "where a working tree is", "git looks for it there"), lambda: audit_files.whole(name, handle, "medium")
+    if folded == "attributes" and folder.name == "info" and within:
+        return ("git", "critical", "attributes of files", "git starts the drivers that it names"), lambda: audit_files.attributes(name, handle, "critical")
+    if folded in ("alternates", "http-alternates") and folder.name == "info":
+        return ("git", "high", "other places for objects", "git reads objects from there"), lambda: audit_files.whole(name, handle, "high")
+    if folded == "git-rebase-todo":
+        row = ("git", "high", "steps of a rebase under way", "git runs its commands when the rebase goes on")
+        return row, lambda: audit_files.rebase(name, handle)
+    if folder.name in ("branches", "remotes") and within:
+        return ("git", "medium", "the address of a remote", "git fetches from and pushes to it"), lambda: audit_files.whole(name, handle, "medium")
+    return (), None
+
+
+def _in_hooks(folder: Folder) -> bool:
+    within: Folder | None = folder
+    while within and within.above:
+        if within.name == "hooks" and within.above.repository:
+            return True
+        within = within.above
+    return False
+
+
+def _special(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "a FIFO"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
