@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,8 +12,6 @@ from types import ModuleType
 from typing import Any
 
 from helpers import ROOT
-
-from wavegen.audit_names import find_words
 
 RUNTIME = ROOT / "wavegen/runtime"
 SCRIPT = RUNTIME / "audit.py"
@@ -40,6 +37,8 @@ class Ground:
         self.root, self.state = base / "project", base / "state"
         self.root.mkdir()
         self.state.mkdir()
+        self.marker = self.state / "entered-0-1"
+        """Of a session that has ended."""
 
     def put(self, path: str, content: str | bytes = "x") -> Path:
         """A file of the project's."""
@@ -51,16 +50,16 @@ class Ground:
     def enter(self) -> None:
         """From now on everything is new. The clock of files ticks every 4 ms or so."""
         time.sleep(0.03)
-        (self.state / "entered").touch()
+        self.marker.touch()
         time.sleep(0.03)
 
-    def accept(self, *, running: bool = False) -> None:
+    def accept(self) -> None:
         """What is there now is known."""
-        command.accept(str(self.root), str(self.state), running=running)
+        command.accept(str(self.root), str(self.state))
 
     def findings(self) -> list[Any]:
-        """In this process."""
-        found: list[Any] = command.audit(str(self.root), str(self.state)).findings
+        """In this process; without an entry everything that is not known."""
+        found: list[Any] = command.audit(str(self.root), str(self.state), everything=not command.markers(str(self.state))).findings
         return found
 
     def paths(self) -> set[str]:
@@ -80,10 +79,3 @@ class Ground:
         """What --json says."""
         value: dict[str, Any] = json.loads(self.run("--json", **how).stdout)
         return value
-
-    def found_by_find(self) -> str:
-        """What the words of find print."""
-        words = find_words(TABLE, str(self.root), str(self.state / "entered"))
-        done = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
-        return os.fsdecode(done.stdout).removesuffix("\n")

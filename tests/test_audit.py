@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,10 +14,11 @@ import time
 from pathlib import Path
 
 import pytest
-from audit_ground import RUNTIME, SCRIPT, Ground, command, runtime
-from helpers import without_privileges
+from audit_ground import RUNTIME, SCRIPT, Ground, runtime
+from helpers import render_project, wavegen, without_privileges
 
 from wavegen import audit as package
+from wavegen import log
 
 table, walk, files = runtime("audit_table"), runtime("audit_walk"), runtime("audit_files")
 
@@ -144,7 +146,7 @@ def test_what_was_accepted_is_not_listed_until_it_differs(ground: Ground) -> Non
     file = ground.put(".envrc", "one")
     assert ground.paths() == {".envrc"}
     ground.accept()
-    assert not (ground.state / "entered").exists()
+    assert not ground.marker.exists()
     ground.enter()
     file.write_text("two")
     assert ground.paths() == {".envrc"}
@@ -179,7 +181,7 @@ def test_an_old_directory_under_a_new_name(ground: Ground, above: str) -> None:
     ground.enter()
     (ground.root / "fixtures/a/b").rename(ground.root / above / ".git")
     before = (ground.root / above / ".git/config").stat().st_ctime_ns
-    assert before < (ground.state / "entered").stat().st_mtime_ns
+    assert before < ground.marker.stat().st_mtime_ns
     assert f"{above}.git/config" in ground.paths()
 
 
@@ -244,13 +246,42 @@ def test_a_file_of_the_fence_is_gone(ground: Ground) -> None:
 
 
 def test_accepting_while_sessions_run_does_not_forget_the_entry(ground: Ground) -> None:
+    ground.marker = ground.state / f"entered-{os.getpid()}-1"
     ground.enter()
     ground.put(".envrc")
-    ground.accept(running=True)
+    ground.accept()
     assert ground.paths() == set()
     ground.put("Makefile")
-    assert (ground.state / "entered").exists()
+    assert ground.marker.exists()
     assert ground.paths() == {"Makefile"}
+
+
+def test_the_earliest_session_counts(ground: Ground) -> None:
+    ground.enter()
+    ground.put(".envrc")
+    ground.marker = ground.state / "entered-0-2"
+    ground.enter()
+    ground.put("Makefile")
+    assert ground.paths() == {".envrc", "Makefile"}
+    (ground.state / "entered-0-1").unlink()
+    assert ground.paths() == {"Makefile"}
+
+
+def test_without_a_session_nothing_is_new(ground: Ground) -> None:
+    ground.put(".envrc")
+    assert (ground.run().returncode, ground.run("--json").returncode) == (0, 0)
+    assert ground.run("--json", "--all").returncode == 1
+
+
+def test_a_session_that_left_nothing_is_forgotten(ground: Ground) -> None:
+    ground.enter()
+    ground.put("ordinary.py")
+    assert ground.run("--summary", "--done", str(ground.marker)).stderr == ""
+    assert not ground.marker.exists()
+    ground.enter()
+    ground.put(".envrc")
+    assert ".envrc" in ground.run("--summary", "--done", str(ground.marker)).stderr
+    assert ground.marker.exists()
 
 
 def test_a_damaged_baseline_knows_nothing(ground: Ground) -> None:
@@ -622,7 +653,7 @@ def test_many_files_are_walked_in_little_time(ground: Ground) -> None:
 def test_the_package_asks_and_shows(ground: Ground) -> None:
     root, state = str(ground.root), str(ground.state / "demo")
     package.accept(root, state)
-    (ground.state / "demo/entered").touch()
+    (ground.state / "demo/entered-0-1").touch()
     time.sleep(0.03)
     ground.put(".envrc")
     ground.put("Makefile")
@@ -645,12 +676,11 @@ def test_the_package_asks_and_shows(ground: Ground) -> None:
 
 def test_the_package_says_when_it_cannot(ground: Ground) -> None:
     with pytest.raises(package.MachineError, match="the audit failed"):
-        package.audit(str(ground.root / "missing"), str(ground.state))
+        package.audit(str(ground.root / "missing"), str(ground.state), everything=True)
 
 
 def test_severities_are_the_same_on_both_sides() -> None:
     assert package.SEVERITIES == table.SEVERITIES
-    assert package.MARKER == command.MARKER
     assert {row[1] for row in table.ROWS} <= set(table.SEVERITIES)
 
 
@@ -659,3 +689,42 @@ def test_no_pattern_is_there_twice() -> None:
     assert len(set(patterns)) == len(patterns)
     assert [pattern for pattern in patterns if pattern != pattern.lower()] == []
     assert [pattern for pattern in patterns if pattern.removesuffix("/**").count("*") > 1] == []
+
+
+# --- the fence's own files, rendered anew by the host
+
+
+def test_what_the_host_renders_is_no_finding_and_an_edit_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    root = render_project(tmp_path)
+    state = Path(log.state(str(root)))
+    state.mkdir(parents=True)
+    (state / "entered-0-1").touch()
+    time.sleep(0.03)
+    (root / "wave.yaml").write_text("metadata: {name: another}\n", "utf-8")
+    before = wavegen("audit", cwd=root)
+    assert (before.status, "wave.yaml" in before.stdout) == (1, True)
+    assert wavegen("render", cwd=root).status == 0
+    assert wavegen("audit", cwd=root).status == 0
+    wrapper = root / ".wavegen/bin/default"
+    wrapper.write_text(wrapper.read_text("utf-8") + "true\n", "utf-8")
+    after = wavegen("audit", cwd=root)
+    assert (after.status, ".wavegen/bin/default" in after.stdout) == (1, True)
+    # Not even where the list says so, unless render has left word of it.
+    lock = root / ".wavegen/lock.json"
+    value = json.loads(lock.read_text("utf-8"))
+    value["outputs"][".wavegen/bin/default"] = "sha256:" + hashlib.sha256(wrapper.read_bytes()).hexdigest()
+    lock.write_text(json.dumps(value), "utf-8")
+    assert wavegen("audit", cwd=root).status == 1
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    root = render_project(tmp_path)
+    assert wavegen("audit", cwd=root).status == 0
+    (root / ".envrc").write_text("x", "utf-8")
+    everything = wavegen("audit", "--all", cwd=root)
+    assert (everything.status, "direnv" in everything.stdout) == (1, True)
+    assert wavegen("audit", "--all", "--severity", "critical", cwd=root).stdout.count(".envrc") == 0
+    assert {f["path"] for f in json.loads(wavegen("audit", "--all", "--json", cwd=root).stdout)["findings"]} >= {".envrc"}
+    assert "is known" in wavegen("audit", "--all", "--accept", cwd=root).stderr
+    assert wavegen("audit", "--all", cwd=root).status == 0

@@ -26,7 +26,7 @@ ROWS = (
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "learn", "audit_names", "audit"),
+    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "learn", "audit"),
     ("cli",),
     ("__main__",),
 )

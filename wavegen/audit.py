@@ -5,6 +5,7 @@ Everything in an answer was named by whoever ran inside: nothing of it is printe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,9 +19,6 @@ from typing import Any
 from wavegen.errors import MachineError, one_line
 
 SEVERITIES = ("critical", "high", "medium", "low")
-MARKER = "entered"
-"""In the state directory of a project: its mtime is the first entry since the last accepted audit."""
-
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runtime", "audit.py")
 
 
@@ -46,7 +44,7 @@ class Audit:
 
     findings: tuple[Finding, ...]
     entered: datetime | None
-    """The first entry since the last accepted audit; None where that is not known, and everything that the baseline does not hold is listed."""
+    """The first entry that is not accepted; None where there is none, and nothing is new."""
     baseline: bool
     """Whether there is one."""
     complete: bool
@@ -61,9 +59,12 @@ class Audit:
         return 1 if self.findings else 0
 
 
-def audit(root: str, state: str) -> Audit:
-    """Look, and change nothing. `state` is the project's directory of what wavegen keeps. Raises MachineError."""
-    done = _run("--project", root, "--state", state, "--json")
+def audit(root: str, state: str, *, everything: bool = False) -> Audit:
+    """Look, and change nothing. `state` is the project's directory of what wavegen keeps. Raises MachineError.
+
+    `everything`: whatever the baseline does not hold is listed, whenever it came.
+    """
+    done = _run("--project", root, "--state", state, "--json", *(("--all",) if everything else ()))
     try:
         value: dict[str, Any] = json.loads(done.stdout)
         findings = tuple(Finding(**finding) for finding in value["findings"])
@@ -74,13 +75,22 @@ def audit(root: str, state: str) -> Audit:
         raise MachineError(f"the audit failed: {done.stderr.strip()[-500:]}", "see whether the project can be read") from None
 
 
-def accept(root: str, state: str, *, running: bool = False) -> None:
-    """Take what is there now for known, and forget when the fence was entered. Raises MachineError.
+def known(state: str) -> bool:
+    """Whether anything was ever accepted."""
+    return os.path.exists(os.path.join(state, "audit.json"))
 
-    `running`: sessions go on, so that what changes from now on is new. Without it what they do until the next entry is taken for the host's own.
-    """
+
+def rendered(state: str, lock: str) -> None:
+    """Leave word of what the host has rendered, where shells were started: `lock` is the digest of its list. Else it would be a finding."""
+    if os.path.isdir(state):
+        with contextlib.suppress(OSError), open(os.path.join(state, "rendered"), "w", encoding="ascii") as stream:
+            stream.write(lock)
+
+
+def accept(root: str, state: str) -> None:
+    """Take what is there now for known; of sessions that go on, what they change from now on is new. Raises MachineError."""
     os.makedirs(state, mode=0o700, exist_ok=True)
-    done = _run("--project", root, "--state", state, "--accept", *(("--running",) if running else ()))
+    done = _run("--project", root, "--state", state, "--accept")
     if done.returncode:
         raise MachineError(f"the baseline cannot be written: {done.stderr.strip()[-500:]}", f"make room in {state}")
 

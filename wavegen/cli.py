@@ -66,6 +66,7 @@ def cli() -> None:
       nix develop        the fenced shell, every day; without Nix: .wavegen/bin/default
       wavegen run CMD    one command inside, from the manifest as it is now
       wavegen verify     try to get out of every shell, and report what held
+      wavegen audit      what shells left behind that the host would run
 
     Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
     where the fence could not be built.
@@ -106,6 +107,12 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     _after_render(tree, done, git_add=git_add)
+    if done:
+        from wavegen import audit as left_behind
+        from wavegen.log import state
+        from wavegen.output import digest
+
+        left_behind.rendered(state(loaded.root), digest(tree.files[-1].data))
     if repository.keep_to_itself(loaded.root):
         click.echo(f"wrote {repository.COMMONDIR}")
         click.echo(f"wavegen: note: {repository.COMMONDIR} says what git assumes anyway; now shells cannot say otherwise", err=True)
@@ -375,6 +382,97 @@ def _tell(severity: str, what: str) -> None:
 
 def _counted(count: int, one: str, more: str) -> str:
     return f"{count} {one if count == 1 else more}"
+
+
+@cli.command()
+@_MANIFEST
+@click.option("--all", "everything", is_flag=True, help="Whatever the host would run or follow and was never accepted, whenever it came.")
+@click.option("--severity", type=click.Choice(["critical", "high", "medium", "low"]), default="low", show_default=True, help="Only what is as bad, or worse.")
+@click.option("--accept", is_flag=True, help="Take what is there now for known, after you have read it.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool, as_json: bool) -> None:
+    """Name what shells left in the project that the host would run or follow later.
+
+    Mounts cannot keep a shell from making what is not there: hooks of a new repository, an .envrc, a task, a setuid
+    program, a link that leads out. Compared with the entry of the first session that was not accepted yet. Nothing is
+    run for it, git least of all.
+
+    Exit status: 0 nothing, 1 findings, 3 something could not be looked at.
+    """
+    from wavegen import audit as left_behind
+    from wavegen import project
+    from wavegen.log import state
+
+    root, _ = project.find(manifest)
+    place = state(root)
+    found = left_behind.audit(root, place, everything=everything)
+    shown = left_behind.at_least(found.findings, severity)
+    if as_json:
+        click.echo(found.text, nl=False)
+    else:
+        for line in left_behind.table(shown):
+            click.echo(line)
+        if not shown:
+            _tell("note", "nothing" if found.entered or everything else "no session since the last audit (--all lists what is there)")
+    if accept:
+        left_behind.accept(root, place)
+        _tell("note", "what is there now is known")
+    elif shown and not as_json:
+        _tell("note", "after you have read it: wavegen audit --accept")
+    sys.exit(found.status if shown or not found.complete else 0)
+
+
+@cli.group()
+def seccomp() -> None:
+    """System call filters: what they say, and what a command needs."""
+
+
+@seccomp.command()
+@_MANIFEST
+@click.option("-s", "--shell", metavar="SHELL", default="default", show_default=True, help="Whose filter.")
+@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="For which processor. Default: this machine's.")
+@click.option("--program", is_flag=True, help="Print the program that the kernel runs instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as docker reads it (OCI).")
+def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool, as_json: bool) -> None:
+    """Print a shell's filter: each rule with the answer and why."""
+    import platform
+
+    from wavegen import launch, project
+    from wavegen.backends.bwrap import filter_of_shell
+    from wavegen.errors import UsageError
+    from wavegen.quote import json_text
+    from wavegen.seccomp import Arch, bpf
+    from wavegen.seccomp.explain import lines, listing
+    from wavegen.seccomp.oci import oci
+
+    loaded = project.load(manifest, accept=True)
+    found = filter_of_shell(launch.shell_of(loaded.plan, shell))
+    if found is None:
+        raise UsageError(f"{shell} has no system call filter", "remove seccomp: off, or name a shell that has a fence")
+    name = (arch or platform.machine()).upper()
+    if name not in Arch.__members__:
+        raise UsageError(f"there is no filter for {platform.machine()}", "name one with --arch")
+    if as_json:
+        click.echo(json_text(oci(found)), nl=False)
+        return
+    for line in listing(bpf.program(found, Arch[name])) if program else lines(found, Arch[name]):
+        click.echo(line)
+
+
+@seccomp.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def learn(command: tuple[str, ...]) -> None:
+    """Run COMMAND, without a fence, and print what `seccomp: strict` would have to let through.
+
+    \b
+      wavegen seccomp learn -- make test
+    """
+    from wavegen import learn as learning
+
+    found = learning.learn(command)
+    for line in learning.proposal(found):
+        click.echo(line)
+    sys.exit(found.status)
 
 
 @cli.command()

@@ -184,7 +184,7 @@ class Tree:
         import difflib
 
         for finding in self.findings():
-            new = next((f.text for f in self.files if f.path == finding.path), "")
+            new = next((f.data for f in self.files if f.path == finding.path), b"").decode("utf-8", "backslashreplace")
             old = (self.current(finding.path) or b"").decode("utf-8", "backslashreplace")
             if old != new:
                 lines = difflib.unified_diff(_lines(old), _lines(new), f"a/{finding.path}", f"b/{finding.path}")

@@ -51,7 +51,7 @@ class Options:
     """What the wrapper says."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        self.state = self.shell = ""
+        self.state = self.shell = self.project = self.marker = ""
         self.channel = -1
         self.words = self.before = 0
         self.keep_interrupts = False
@@ -77,6 +77,10 @@ class Options:
                 self.state = rest.pop(0)
             case "--shell":
                 self.shell = rest.pop(0)
+            case "--project":
+                self.project = rest.pop(0)
+            case "--marker":
+                self.marker = rest.pop(0)
             case "--stage":
                 self.channel = int(rest.pop(0))
             case "--words":

@@ -16,21 +16,35 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-MARKER = "entered"
+MARKER = "entered-"
 BASELINE = "audit.json"
+RENDERED = "rendered"
+"""In the state: the digest of the last list of what was rendered."""
+LOCK = ".wavegen/lock.json"
 VERSION = 1
+_FILE_MAX = 64 * 1024 * 1024
 _BASELINE_MAX = 256 * 1024 * 1024
 _NAMED = 2
 """Paths in the line of --summary."""
 
 
-def entered(state: str) -> int | None:
-    """When the fence was entered, in nanoseconds; None where no session was since the last accepted audit."""
+def markers(state: str) -> list[str]:
+    """Of each session that was not audited, or whose findings nobody has accepted."""
     try:
-        info = os.lstat(os.path.join(state, MARKER))
+        return [os.path.join(state, name) for name in os.listdir(state) if name.startswith(MARKER)]
     except OSError:
-        return None
-    return info.st_mtime_ns
+        return []
+
+
+def entered(state: str) -> int | None:
+    """The first of these sessions' entry, in nanoseconds; None where there is none."""
+    times = []
+    for marker in markers(state):
+        try:
+            times.append(os.lstat(marker).st_mtime_ns)
+        except OSError:
+            continue  # its session has just ended
+    return min(times, default=None)
 
 
 def baseline(state: str) -> Baseline:
@@ -51,16 +65,48 @@ def baseline(state: str) -> Baseline:
     return known
 
 
-def audit(project: str, state: str) -> Walk:
-    """Look, and change nothing."""
-    walk = Walk(os.path.realpath(project), entered(state), lambda: baseline(state))
-    walk.run()
-    walk.findings = _gathered(walk.findings)
+def audit(project: str, state: str, *, everything: bool = False) -> Walk:
+    """Look, and change nothing. `everything`: whatever the baseline does not know, whenever it came."""
+    since = None if everything else entered(state)
+    walk = Walk(os.path.realpath(project), since, lambda: baseline(state))
+    if since is not None or everything:
+        walk.run()
+        if any(finding.kind == "fence" for finding in walk.findings):
+            rendered = _rendered(walk.root, state)
+            walk.findings = [f for f in walk.findings if f.kind != "fence" or f.path not in rendered or rendered[f.path] != _digest(walk.root, f.path)]
+        walk.findings = _gathered(walk.findings)
     return walk
 
 
-def accept(project: str, state: str, *, running: bool = False) -> Walk:
-    """Take everything that is there now for known. `running`: sessions go on, so what they do from now on is new."""
+def _rendered(root: str, state: str) -> dict[str, str]:
+    """Digests of the fence's own files, by path, as the host rendered them: whose list has the digest that render left in the state."""
+    import json
+
+    try:
+        with open(os.path.join(state, RENDERED), encoding="ascii") as stream:
+            if stream.read(200) != _digest(root, LOCK):
+                return {}
+        with open(os.path.join(root, LOCK), encoding="utf-8") as stream:
+            lock = json.load(stream)
+        return {**lock["inputs"], **lock["outputs"], LOCK: _digest(root, LOCK)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _digest(root: str, path: str) -> str:
+    """`sha256:...` of a regular file; empty where it is none, or cannot be read."""
+    import hashlib
+
+    try:
+        handle = os.open(os.path.join(root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(handle, "rb") as stream:
+            return f"sha256:{hashlib.sha256(stream.read(_FILE_MAX)).hexdigest()}" if stat.S_ISREG(os.fstat(handle).st_mode) else ""
+    except OSError:
+        return ""
+
+
+def accept(project: str, state: str) -> Walk:
+    """Take everything that is there now for known. Of sessions that go on, what they do from now on is new."""
     import json
     import time
 
@@ -80,14 +126,29 @@ def accept(project: str, state: str, *, running: bool = False) -> Walk:
     except OSError:
         os.unlink(temporary)
         raise
-    marker = os.path.join(state, MARKER)
-    if running:
-        os.close(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        # The clock of files lags behind by up to a tick.
-        os.utime(marker, ns=(began - 20_000_000, began - 20_000_000))
-    elif os.path.lexists(marker):
-        os.unlink(marker)
+    for marker in markers(state):
+        try:
+            if _runs(marker):
+                # The clock of files lags behind by up to a tick.
+                os.utime(marker, ns=(began - 20_000_000, began - 20_000_000), follow_symlinks=False)
+            else:
+                os.unlink(marker)
+        except OSError:
+            continue  # its session has just ended
     return walk
+
+
+def _forget(marker: str) -> None:
+    try:
+        os.unlink(marker)
+    except OSError:
+        return  # then it is audited again
+
+
+def _runs(marker: str) -> bool:
+    """Whether the process that made it is there; its number may be another's by now, and then the marker stays."""
+    pid = os.path.basename(marker)[len(MARKER) :].split("-")[0]
+    return pid.isdigit() and os.path.exists(f"/proc/{pid}")
 
 
 def _gathered(findings: Iterable[Finding]) -> list[Finding]:
@@ -95,13 +156,23 @@ def _gathered(findings: Iterable[Finding]) -> list[Finding]:
     single: list[Finding] = []
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
-        place = "" if finding.kind in ("git", "mode", "special", "audit") or finding.severity == "critical" else _dependency(finding.path)
+        place = (
+            ".wavegen"
+            if finding.path.startswith(".wavegen/")
+            else ""
+            if finding.kind in ("git", "mode", "special", "audit") or finding.severity == "critical"
+            else _dependency(finding.path)
+        )
         (groups.setdefault(place, []) if place else single).append(finding)
     for place, members in groups.items():
         if len(members) == 1:
             single += members
             continue
         members.sort(key=_order)
+        if place == ".wavegen":
+            what = (members[0].severity, "fence", "files of the fence's own", members[0].runs, f"{len(members)} of them")
+            single.append(Finding(f"{place}/", *what, incomplete=any(member.incomplete for member in members)))
+            continue
         some = ", ".join(member.path[len(place) + 1 :] for member in members[:_NAMED])
         more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
         detail = f"{len(members)} things: {some}{more}"
@@ -174,21 +245,23 @@ def _json(walk: Walk) -> str:
 
 def main(words: Sequence[str]) -> int:
     """The command line; see audit.py."""
-    options = {word: words[number + 1] for number, word in enumerate(words[:-1]) if word in ("--project", "--state")}
+    options = {word: words[number + 1] for number, word in enumerate(words[:-1]) if word in ("--project", "--state", "--done")}
     if "--project" not in options or "--state" not in options:
-        sys.stderr.write("wavegen: error: usage: audit.py --project DIR --state DIR [--cache DIR] [--summary | --json | --accept [--running]]\n")
+        sys.stderr.write("wavegen: error: usage: audit.py --project DIR --state DIR [--cache DIR] [--summary [--done MARKER] | --json [--all] | --accept]\n")
         return 2
     project, state = options["--project"], options["--state"]
     try:
         if "--accept" in words:
-            accept(project, state, running="--running" in words)
+            accept(project, state)
             return 0
-        walk = audit(project, state)
+        walk = audit(project, state, everything="--all" in words)
     except OSError as failed:
         sys.stderr.write(f"wavegen: error: audit: {_plain(str(failed.filename))}: {failed.strerror}\n")
         return 0 if "--summary" in words else 3
     if "--summary" in words:
         sys.stderr.write(summary(walk.findings))
+        if "--done" in options and not walk.findings:
+            _forget(options["--done"])
         return 0
     if "--json" in words:
         sys.stdout.write(_json(walk) + "\n")

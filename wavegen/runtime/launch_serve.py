@@ -66,7 +66,18 @@ def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | No
         _not_started(options)
     log.close()
     sys.stderr.flush()
+    _audit(options)
     os._exit(status)
+
+
+def _audit(options: Options) -> None:
+    """One line about what the host would run or follow later."""
+    if options.marker:
+        import audit_command
+
+        where = ("--project", options.project, "--state", os.path.dirname(options.marker))
+        audit_command.main((*where, "--summary", "--done", options.marker))
+        sys.stderr.flush()
 
 
 class Report:
