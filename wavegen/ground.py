@@ -327,6 +327,8 @@ class Ground:
     def has(self, need: Need) -> bool:
         """Whether this machine has what an expectation needs."""
         match need:
+            case Need.NOT_ROOT:
+                return os.geteuid() != 0
             case Need.BOUND_PROCESSES:
                 return os.geteuid() != 0 or _makes_groups()
             case Need.SCOPES:

@@ -126,7 +126,7 @@ def _here(case: Case, ground: Ground) -> Case:
     expectation = case.expectation
     if expectation.needs is None or ground.has(expectation.needs):
         return case
-    tried = expectation.needs is not Need.BOUND_PROCESSES  # that would use the machine up
+    tried = expectation.needs is Need.SCOPES  # the others would use the machine up
     note = f"this machine has no {expectation.needs.value}"
     return replace(case, expectation=replace(expectation, want=Want.OPEN, layer="", note=note, tried=tried))
 

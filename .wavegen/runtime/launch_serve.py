@@ -71,13 +71,34 @@ def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | No
 
 
 def _audit(options: Options) -> None:
-    """One line about what the host would run or follow later."""
-    if options.marker:
+    """One line about what the host would run or follow later; where nothing at all has changed, the session is forgotten."""
+    state, own = os.path.split(options.marker)
+    if not own:
+        return
+    try:
+        since = min(os.lstat(os.path.join(state, name)).st_mtime_ns for name in os.listdir(state) if name.startswith("entered-"))
+        changed = _changed(options.project, since)
+        if not changed:
+            os.unlink(options.marker)
+    except (OSError, ValueError, RecursionError):
+        changed = True
+    if changed:
         import audit_command
 
-        where = ("--project", options.project, "--state", os.path.dirname(options.marker))
-        audit_command.main((*where, "--summary", "--done", options.marker))
+        audit_command.main(("--project", options.project, "--state", state, "--summary", "--done", options.marker))
         sys.stderr.flush()
+
+
+def _changed(directory: str, since: int) -> bool:
+    """Whether anything below a directory has changed since then, by ctime, which nobody inside can set. Raises OSError."""
+    below = []
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.stat(follow_symlinks=False).st_ctime_ns > since:
+                return True
+            if entry.is_dir(follow_symlinks=False):
+                below.append(entry.path)
+    return any(_changed(path, since) for path in below)
 
 
 class Report:

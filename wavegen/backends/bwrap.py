@@ -408,6 +408,12 @@ def _filter_gaps(network: Network) -> Iterator[tuple[Effect, str, str, Origin]]:
     yield Effect.STRICTER, where, "allow python3 user namespaces there", network.origin
 
 
+_BOUND_TOGETHER = (
+    "limits bind all processes together only where a control group can be made (root, a systemd user manager); elsewhere memory is bounded for each alone, "
+    "processors are not, and real root's processes neither; the shell says so"
+)
+
+
 def _shell_gaps(shell: Policy) -> Iterator[Gap]:
     def gap(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
         return _gap(shell, effect, what, remedy, origin)
@@ -415,9 +421,10 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
     yield from _network_gaps(shell)
     yield gap(
         Effect.WEAKER,
-        "limits bind all processes together only where a control group can be made (root, a systemd user manager); elsewhere memory is bounded for each alone, "
-        "processors are not, and real root's processes neither; the shell says so",
-        "start it as a user of systemd, or in a container with limits",
+        _BOUND_TOGETHER
+        if shell.limits.written
+        else "without limits in the manifest memory is bounded for each process alone, and real root's processes are not",
+        "start it as a user of systemd, or in a container with limits" if shell.limits.written else "write limits: {pids: 4096, memory: 8g}",
         shell.limits.origin,
     )
     yield gap(

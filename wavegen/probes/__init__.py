@@ -78,6 +78,7 @@ class Inodes:
 class Need(Enum):
     """What a machine must have for an expectation to hold; elsewhere a gap says so."""
 
+    NOT_ROOT = "bound for real root's processes where limits are not written"
     BOUND_PROCESSES = "control groups, and nothing else bounds real root's processes"
     SCOPES = "Landlock with scopes (Linux 6.12)"
 
