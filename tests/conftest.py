@@ -17,6 +17,7 @@ TOOLS = {
     "bash": ("bash", "-c", "((BASH_VERSINFO[0] >= 5))"),
     "bwrap": ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"),
     "curl": ("curl", "--version"),
+    "fish": ("fish", "--version"),
     "git": ("git", "--version"),
     "go": ("go", "version"),
     "java": ("javac", "-version"),
@@ -34,7 +35,9 @@ TOOLS = {
     "ssh": ("ssh", "-V"),
     "sshd": ("sh", "-c", "test -x /usr/sbin/sshd"),
     "strace": ("strace", "true"),
+    "tmux": ("tmux", "-V"),
     "user": ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"),
+    "zsh": ("zsh", "--version"),
 }
 MAY_SKIP = "WAVEGEN_MAY_SKIP"
 

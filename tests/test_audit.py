@@ -18,7 +18,7 @@ from audit_ground import RUNTIME, SCRIPT, Ground, runtime
 from helpers import render_project, wavegen, without_privileges
 
 from wavegen import audit as package
-from wavegen import log
+from wavegen.kept import state as state_of
 
 table, walk, files = runtime("audit_table"), runtime("audit_walk"), runtime("audit_files")
 
@@ -697,7 +697,7 @@ def test_no_pattern_is_there_twice() -> None:
 def test_what_the_host_renders_is_no_finding_and_an_edit_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     root = render_project(tmp_path)
-    state = Path(log.state(str(root)))
+    state = Path(state_of(str(root)))
     state.mkdir(parents=True)
     (state / "entered-0-1").touch()
     time.sleep(0.03)

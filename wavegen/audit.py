@@ -5,7 +5,6 @@ Everything in an answer was named by whoever ran inside: nothing of it is printe
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -78,13 +77,6 @@ def audit(root: str, state: str, *, everything: bool = False) -> Audit:
 def known(state: str) -> bool:
     """Whether anything was ever accepted."""
     return os.path.exists(os.path.join(state, "audit.json"))
-
-
-def rendered(state: str, lock: str) -> None:
-    """Leave word of what the host has rendered, where shells were started: `lock` is the digest of its list. Else it would be a finding."""
-    if os.path.isdir(state):
-        with contextlib.suppress(OSError), open(os.path.join(state, "rendered"), "w", encoding="ascii") as stream:
-            stream.write(lock)
 
 
 def accept(root: str, state: str) -> None:

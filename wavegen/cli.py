@@ -86,7 +86,8 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
     """
     from wavegen import backends, project, repository
-    from wavegen.output import Reason, Tree
+    from wavegen.kept import note_rendered
+    from wavegen.output import Reason, Tree, digest
 
     loaded = project.load(manifest, accept=accept_new)
     gaps = backends.gaps(loaded.plan)
@@ -108,11 +109,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     _after_render(tree, done, git_add=git_add)
     if done:
-        from wavegen import audit as left_behind
-        from wavegen.log import state
-        from wavegen.output import digest
-
-        left_behind.rendered(state(loaded.root), digest(tree.files[-1].data))
+        note_rendered(loaded.root, digest(tree.files[-1].data))
     if repository.keep_to_itself(loaded.root):
         click.echo(f"wrote {repository.COMMONDIR}")
         click.echo(f"wavegen: note: {repository.COMMONDIR} says what git assumes anyway; now shells cannot say otherwise", err=True)
@@ -401,7 +398,7 @@ def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool
     """
     from wavegen import audit as left_behind
     from wavegen import project
-    from wavegen.log import state
+    from wavegen.kept import state
 
     root, _ = project.find(manifest)
     place = state(root)

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NoReturn
 from wavegen.decode import Decoder, Text
 from wavegen.domains import BadDomainError, allows, domain_rule
 from wavegen.errors import Location, MachineError, one_line
+from wavegen.kept import state
 from wavegen.manifest import Manifest, NetworkMode, Sandbox
 from wavegen.nodes import Messages, Source, overlay, parse
 from wavegen.policy import DomainRule, Policy
@@ -97,14 +98,6 @@ def read(project: Project, shells: Sequence[Policy]) -> Log:
                 else:
                     unreadable += 1
     return Log(tuple(sorted(decisions, key=lambda decided: decided.time)), unreadable, found)
-
-
-def state(root: str) -> str:
-    """Where the wrappers of a project keep what they keep; see find_places in wrapper.sh.j2."""
-    base = os.environ.get("XDG_STATE_HOME", "")
-    if not base.startswith("/"):
-        base = os.path.join(os.path.realpath(os.path.expanduser("~")), ".local/state")
-    return os.path.join(base, "wavegen", root.replace("%", "%25").replace("/", "%2F"))
 
 
 def _files(directory: str) -> Iterator[Iterator[bytes]]:

@@ -1,0 +1,25 @@
+"""What wavegen keeps on the host for a project, outside of it: where, and what render leaves there."""
+
+from __future__ import annotations
+
+import os
+
+
+def state(root: str) -> str:
+    """Where the wrappers of a project keep what they keep; see find_places in wrapper.sh.j2."""
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not base.startswith("/"):
+        base = os.path.join(os.path.realpath(os.path.expanduser("~")), ".local/state")
+    return os.path.join(base, "wavegen", root.replace("%", "%25").replace("/", "%2F"))
+
+
+def note_rendered(root: str, lock: str) -> None:
+    """Leave word for the audit of what the host has rendered, where shells were started: `lock` is the digest of its list."""
+    place = state(root)
+    if not os.path.isdir(place):
+        return
+    try:
+        with open(os.path.join(place, "rendered"), "w", encoding="ascii") as stream:
+            stream.write(lock)
+    except OSError:
+        return  # then the audit names what was rendered
