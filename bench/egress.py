@@ -183,7 +183,7 @@ class Ground:
             self.inside += ["--connect-to", f"{NAME}:{port}:127.0.0.1:{there}"]
         self.inside.append("--")
         self.run([self.wrapper, "/bin/true"])
-        self.rules = next((base / "home/.local/state/wavegen").glob("*/restricted/filter-*"))
+        (self.rules,) = (self.project / ".wavegen/seccomp").glob("*.bpf")
         settings = base / "srt.json"
         network = {"allowedDomains": [f"127.0.0.1:{http}", f"127.0.0.1:{hello}"], "deniedDomains": []}
         settings.write_text(json.dumps({"network": network, "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}), encoding="utf-8")

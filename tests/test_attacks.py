@@ -198,8 +198,18 @@ def test_what_is_denied_is_hidden_by_every_name(new, uid: int, shell: str, sandb
 @pytest.mark.parametrize("shell", SHELLS)
 def test_what_is_denied_of_the_system_is_hidden_by_every_name(new, path: str, names: str, shell: str) -> None:
     made = new(f"    deny_read_paths: [{path}]\n", uid=users()[0])
-    done = made.enter("sh", "-c", f"head -c 1 {names} | wc -c", shell=shell)
-    assert done.stdout.strip() == "0", done.stderr
+    done = made.enter("sh", "-c", f"head -c 1 {names} | wc -c; cat wave.yaml", shell=shell)
+    count, _, rest = done.stdout.partition("\n")
+    assert (done.returncode, count.strip(), rest) == (0, "0", (made.project / "wave.yaml").read_text()), done.stderr
+
+
+@pytest.mark.needs("perl", "landlock")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_perl_that_is_denied_leaves_the_second_layer_to_python(new, shell: str) -> None:
+    made = new("    deny_read_paths: [/usr/bin/perl]\n", uid=users()[-1])
+    # Bounded by what the shim does, and the perl is not there.
+    done = made.enter("sh", "-c", "ulimit -c; perl -e 'print 1' || echo no perl; kill -0 1 && echo started; tr '\\0' ' ' </proc/1/environ || echo refused", shell=shell)
+    assert done.stdout == "0\nno perl\nstarted\nrefused\n", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -608,7 +618,15 @@ def test_nothing_can_be_planted_where_wavegen_keeps_things(new) -> None:
     (made.home / ".local").mkdir()
     made.own()
     made.enter("sh", "-c", "mkdir -p ~/.local/state/wavegen/x && echo evil >~/.local/state/wavegen/x/f; mv ~/.local/state ~/.local/s")
-    assert [p.name for p in (made.home / ".local/state/wavegen").iterdir()] == []
+    # What the wrapper itself keeps: the project's state, with the note of what this kernel does not hold.
+    kept = made.home / ".local/state/wavegen"
+    (project,) = kept.iterdir()
+    assert project.name == str(made.project).replace("/", "%2F")
+    (shell,) = (path for path in project.iterdir() if not path.name.startswith("entered-"))
+    assert shell.name == "default"
+    assert all(path.name.startswith(".landlock-") for path in shell.iterdir())
+    assert not [path for path in kept.rglob("*") if path.is_file() and "evil" in path.read_text()]
+    assert not (made.home / ".local/s").exists()
 
 
 def test_a_state_directory_that_leads_into_the_project_is_refused(new) -> None:

@@ -354,9 +354,9 @@ def test_go(inside: Inside) -> None:
     directory = inside.directory()
     env = {"GOFLAGS": "-mod=mod -modcacherw", "GONOSUMDB": MODULE, "GOMODCACHE": f"{directory}/cache"}
     inside.write(f"{directory}/go.mod", f"module example.org/main\n\ngo 1.19\n\nrequire {MODULE} v1.0.0\n")
-    inside.write(f"{directory}/main.go", f'package main\n\nimport "{MODULE}"\n\nfunc main() {{ println(greet.Greeting()) }}\n')
+    inside.write(f"{directory}/main.go", f'package main\n\nimport (\n\t"fmt"\n\n\t"{MODULE}"\n)\n\nfunc main() {{ fmt.Println(greet.Greeting()) }}\n')
     done = inside("sh", "-c", 'cd "$1" && go mod download && exec go run .', "sh", directory, env=env)
-    assert (done.returncode, done.stderr) == (0, "hello from a module\n")
+    assert (done.returncode, done.stdout) == (0, "hello from a module\n"), done.stderr
     other = env | {"GOMODCACHE": f"{directory}/other", "GOPROXY": f"https://{UNLISTED}"}
     assert UNLISTED in inside.failure("sh", "-c", 'cd "$1" && go mod download', "sh", directory, env=other)
     assert not inside.public.secure.asked(UNLISTED)

@@ -443,7 +443,11 @@ def test_an_upstream_proxy_is_used_and_its_password_kept(changed: Callable[..., 
             assert client.talk(HTTP, connect("web.example.com:443"))[0].startswith(b"HTTP/1.1 502")
             assert client.talk(HTTP, connect("evil.com:443"))[0].startswith(b"HTTP/1.1 403")
             assert b"evil.com" not in above.said()
-            assert "pass%77ord" not in str(client.do("result = [dict(os.environ), open('/proc/1/environ').read()]"))
+            # Of PID 1, which is outside the second layer, even the reading is refused where the kernel has that layer.
+            read = "try:\n    first = open('/proc/1/environ').read()\nexcept PermissionError:\n    first = 'refused'\nresult = [dict(os.environ), first]"
+            told = str(client.do(read))
+            assert "pass%77ord" not in told
+            assert "WAVEGEN_SHELL" in told
             assert not processes("pass%77ord")
     finally:
         above.close()

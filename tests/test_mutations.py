@@ -12,7 +12,8 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,16 @@ import pytest
 from wavegen import entry
 from wavegen.backends import render
 from wavegen.ground import Ground
+from wavegen.manifest import Seccomp
+from wavegen.policy import Policy
 from wavegen.probes import State, Want, Where
+from wavegen.probes.catalogue import ABSENT
 from wavegen.probes.expect import connected_elsewhere
 from wavegen.project import Project, load
 from wavegen.resources import runtime
+from wavegen.seccomp import Action, Arch, Filter
+from wavegen.seccomp.bpf import RET, assembled, program
+from wavegen.seccomp.filters import filter_of, refused_calls
 from wavegen.verify import CONTROL, Run, Task, distinct, tasks_of
 
 pytestmark = pytest.mark.needs("bwrap", "bash")
@@ -54,29 +61,36 @@ class Course:
     """A ground on which one wrapper after the other is tried; the control is run once."""
 
     ground: Ground
+    policies: dict[str, Policy]
     tasks: dict[str, tuple[Task, ...]]
     outside: Run
     wrappers: dict[str, str]
     elsewhere: dict[str, tuple[tuple[str, int], ...]]
 
-    def broken(self, shell: str, text: str = "", *, wholly: bool = False, runtime: dict[str, str] | None = None) -> tuple[str, set[str]]:
+    def broken(self, shell: str, text: str = "", *, wholly: bool = False, runtime: dict[str, str] | None = None, bpf: bytes = b"") -> tuple[str, set[str]]:
         """Why the shell did not start, and otherwise every target that is broken, as `id: target`.
 
-        `wholly`: also what is tried at a terminal and from outside; `runtime`: files of the runtime in their place.
+        `wholly`: also what is tried at a terminal and from outside; `runtime`: files of the runtime in their place; `bpf`: another filter.
         """
         tasks = tuple(task for task in self.tasks[shell] if wholly or task.case.probe.where is Where.INSIDE)
         rendered = Path(self.ground.project) / ".wavegen"
-        changed = {f"bin/{shell}": text or self.wrappers[shell], **{f"runtime/{name}": text for name, text in (runtime or {}).items()}}
-        before = {name: (rendered / name).read_text(encoding="utf-8") for name in changed}
+        changed = {f"bin/{shell}": (text or self.wrappers[shell]).encode(), **{f"runtime/{name}": new.encode() for name, new in (runtime or {}).items()}}
+        changed |= {"seccomp/default.bpf": bpf} if bpf else {}
+        before = {name: (rendered / name).read_bytes() for name in changed}
+        assert not bpf or before["seccomp/default.bpf"] != bpf
         for name, new in changed.items():
-            (rendered / name).write_text(new, encoding="utf-8")
+            (rendered / name).write_bytes(new)
         try:
             inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None, elsewhere=self.elsewhere.get(shell, ()))
             inside.run(tasks)
         finally:
             for name, old in before.items():
-                (rendered / name).write_text(old, encoding="utf-8")
+                (rendered / name).write_bytes(old)
         return inside.error, {broken for task in tasks for broken in self._targets(task, inside)}
+
+    def reachable(self, shell: str) -> set[str]:
+        """Every target that is reached without a fence, as `id: target`: only of these a missing rule can be noticed."""
+        return {f"{task.case.id}: {answer.target}" for task in self.tasks[shell] for answer in self.outside.answers(task) if answer.state is State.REACHED}
 
     def _targets(self, task: Task, inside: Run) -> Iterator[str]:
         reached = {answer.target for answer in self.outside.answers(task) if answer.state is State.REACHED}
@@ -88,26 +102,43 @@ class Course:
                     yield f"{task.case.id}: {answer.target}"
 
 
-@pytest.fixture(scope="module")
-def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
-    root = tmp_path_factory.mktemp("mutations")
-    (root / "wave.yaml").write_text(MANIFEST)
+@contextmanager
+def laid_out(root: Path, manifest: str, shells: tuple[str, ...], *numbers: str) -> Iterator[Course]:
+    """A course for a manifest, with every probe or with those of these numbers."""
+    (root / "wave.yaml").write_text(manifest)
     project: Project = load(str(root / "wave.yaml"))
     # A top-level directory, so that what is around a project and a home is hidden by nothing else.
     under = tempfile.mkdtemp(prefix="wavegen-", dir="/") if os.geteuid() == 0 else None
     files = render(project.plan)
     try:
         with Ground(project, files, under=under, via="wrapper") as ground:
-            policies = {name: policy for name in (*SHELLS, NAMED) if (policy := project.plan.shell(name))}
-            tasks = {name: tasks_of(ground, policy) for name, policy in policies.items()}
+            policies = {name: policy for name in shells if (policy := project.plan.shell(name))}
+            tasks = {
+                name: tuple(task for task in tasks_of(ground, policy) if not numbers or task.case.probe.id in numbers) for name, policy in policies.items()
+            }
             outside = Run(ground, CONTROL, fenced=False, progress=lambda *_: None)
             outside.run(distinct(task for group in tasks.values() for task in group))
             assert not outside.error
             wrappers = {name: next(file.text for file in files if file.path == f".wavegen/bin/{name}") for name in policies}
-            yield Course(ground, tasks, outside, wrappers, {name: connected_elsewhere(policy) for name, policy in policies.items()})
+            yield Course(ground, policies, tasks, outside, wrappers, {name: connected_elsewhere(policy) for name, policy in policies.items()})
     finally:
         if under:
             shutil.rmtree(under)
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
+    with laid_out(tmp_path_factory.mktemp("mutations"), MANIFEST, (*SHELLS, NAMED)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Course]:
+    """With written bounds, which hold for root, too, where control groups can be made; only their probes are run."""
+    manifest = MANIFEST.replace("limits: {tmp: 64m}", "limits: {tmp: 64m, pids: 64, memory: 512m, files: 256}")
+    assert manifest != MANIFEST
+    with laid_out(tmp_path_factory.mktemp("bounded"), manifest, SHELLS, "Q01", "Q02", "Q05") as made:
+        yield made
 
 
 def without(text: str, *lines: str) -> str:
@@ -125,6 +156,39 @@ def section(text: str, opening: str) -> list[str]:
         found += [line + "\n" for line in re.split(r"\n *\)\n|\n}\n", block)[0].split("\n") if line.strip()]
     assert found, opening
     return found
+
+
+def exchanged(text: str, *changes: tuple[str, str]) -> str:
+    """The text with pieces exchanged, each of which must be there once."""
+    for old, new in changes:
+        assert text.count(old) == 1, (old, text.count(old))
+        text = text.replace(old, new)
+    return text
+
+
+SCOPES = "  words+=(--landlock best-effort --scope abstract --scope signal)\n"
+FILTER = '  wg_session+=(--seccomp "$wg_filter")\n'
+
+
+def without_landlock(text: str) -> str:
+    """The wrapper without the second layer, but with the bounds: the first one must be missed on its own."""
+    assert text.count(SCOPES) == 1
+    before, _, after = text.partition(SCOPES)
+    layer, held, after = after.partition('  held_once "${words[@]}"\n')
+    assert held
+    assert "--write-try" in layer
+    assert "--limit" not in layer
+    return before + held + after
+
+
+def without_filter(text: str) -> str:
+    """The wrapper without the system call filter."""
+    return exchanged(text, (FILTER, ""))
+
+
+def without_layers(text: str) -> str:
+    """The wrapper with what bwrap does alone."""
+    return without_filter(without_landlock(text))
 
 
 def words(line: str) -> list[str]:
@@ -161,7 +225,10 @@ def test_a_missing_option_is_noticed(course: Course, removed: tuple[str, ...]) -
     text = course.wrappers["restricted"]
     lines = [line for line in section(text, "readonly wg_options=(") if " ".join(words(line)) in removed]
     assert len(lines) == len(removed)
-    error, broken = course.broken("restricted", without(text, *lines), wholly=removed == ("--die-with-parent",))
+    text = without(text, *lines)
+    if removed == ("--disable-userns",):
+        text = without_filter(text)  # it refuses unshare, too
+    error, broken = course.broken("restricted", text, wholly=removed == ("--die-with-parent",))
     assert error == ""
     assert OPTIONS[removed] in broken
 
@@ -180,7 +247,8 @@ def test_a_shell_without_a_user_namespace_does_not_start(course: Course) -> None
 
 
 def test_a_missing_network_namespace_is_noticed(course: Course) -> None:
-    error, broken = course.broken("restricted", re.sub(r"  --unshare-net .*\n", "", course.wrappers["restricted"]))
+    text = without_landlock(course.wrappers["restricted"])  # it holds abstract sockets, too
+    error, broken = course.broken("restricted", re.sub(r"  --unshare-net .*\n", "", text))
     assert error == ""
     assert {"N07: tcp 127.0.0.1", "N07: udp 127.0.0.1", "N08: the planted socket", "N14: 0.0.0.0", "P06 net: net"} <= broken
 
@@ -270,7 +338,8 @@ def test_a_line_about_names_that_is_missing_is_noticed(course: Course, line: str
 
 @ROOT_ONLY
 def test_capabilities_that_stay_are_noticed(course: Course) -> None:
-    error, broken = course.broken("restricted", re.sub(r"  --cap-drop ALL .*\n", "", course.wrappers["restricted"]))
+    text = without_layers(course.wrappers["restricted"])  # both refuse to mount
+    error, broken = course.broken("restricted", re.sub(r"  --cap-drop ALL .*\n", "", text))
     assert error == ""
     assert {"P04: CapEff", "P04: CapBnd"} <= broken
     assert any(target.startswith("W02: ") for target in broken)
@@ -291,7 +360,8 @@ def test_every_variable_that_is_no_longer_let_in_is_noticed(course: Course, shel
 
 
 def test_an_environment_that_is_not_cleaned_is_noticed(course: Course) -> None:
-    error, broken = course.broken("default", mutated(course, "default", 'declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD PWD', "true"))
+    text = mutated(course, "default", 'declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD PWD', "true")
+    error, broken = course.broken("default", without_landlock(text))  # it keeps /proc/1/environ closed, too
     assert error == ""
     assert {"E01: AWS_SECRET_ACCESS_KEY", "E02: names like secrets'", "R09: PID 1", "R09: its own variables"} <= broken
     assert any(target.startswith("E03: ") for target in broken)
@@ -299,9 +369,7 @@ def test_an_environment_that_is_not_cleaned_is_noticed(course: Course) -> None:
 
 def mutated(course: Course, shell: str, old: str, new: str) -> str:
     """The wrapper with one piece of text exchanged, which must be there once."""
-    text = course.wrappers[shell]
-    assert text.count(old) == 1, (old, text.count(old))
-    return text.replace(old, new)
+    return exchanged(course.wrappers[shell], (old, new))
 
 
 # --- paths of the system
@@ -578,8 +646,8 @@ def test_a_status_that_does_not_come_back_is_noticed(course: Course) -> None:
 )
 def test_a_variable_more_is_noticed(course: Course, more: str, notice: str) -> None:
     text = course.wrappers["default"].replace("readonly wg_passed=(", "wg_passed=(").replace("readonly wg_options=(", "wg_options=(")
-    assert "\nwg_mounts=() wg_late=()\n" in text
-    error, broken = course.broken("default", text.replace("\nwg_mounts=() wg_late=()\n", f"\n{more}\nwg_mounts=() wg_late=()\n"))
+    header = "\nwg_mounts=() wg_late=() wg_groups=() wg_scope=() wg_memory=0\n"
+    error, broken = course.broken("default", exchanged(text, (header, f"\n{more}{header}")))
     assert error == ""
     assert notice in broken
 
@@ -593,7 +661,7 @@ def test_a_directory_more_on_the_search_path_is_noticed(course: Course) -> None:
 
 def test_input_that_can_be_written_is_noticed(course: Course) -> None:
     old = "  [[ ! -f /proc/self/fd/0 ]] || exec < <(exec cat)\n"
-    error, broken = course.broken("default", mutated(course, "default", old, ""), wholly=True)
+    error, broken = course.broken("default", without_landlock(mutated(course, "default", old, "")), wholly=True)
     assert error == ""
     assert "R19b: the input's file" in broken
 
@@ -607,65 +675,321 @@ def test_an_environment_that_is_a_list_of_forbidden_names_is_noticed(course: Cou
     assert "E01b: a name that nobody knows" in broken
 
 
+# --- the second layer: Landlock and the bounds, set inside by the shim
+
+
+SIGNAL = {"T02b: the caller's process group"}
+
+
+@pytest.mark.needs("landlock")
+@pytest.mark.parametrize(
+    ("shell", "removed", "noticed"),
+    [
+        ("default", " --scope abstract", {"N08: the planted socket"}),
+        ("default", " --scope signal", {"T02: the caller's process group"}),
+        ("restricted", " --scope signal", {"T02: the caller's process group"}),
+    ],
+)
+def test_a_scope_that_is_missing_is_noticed(course: Course, shell: str, removed: str, noticed: set[str]) -> None:
+    """Wholly: a terminal is shared with the caller's process group."""
+    assert noticed <= course.reachable(shell)
+    error, broken = course.broken(shell, mutated(course, shell, SCOPES, SCOPES.replace(removed, "")), wholly=True)
+    assert error == ""
+    assert broken == noticed
+
+
+BOUNDS = {"Q02: ", "Q05: core dumps", "Q05: open files"}
+
+
+@pytest.mark.needs("landlock")
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_second_layer_that_is_gone_is_noticed(course: Course, shell: str) -> None:
+    text = mutated(course, shell, '  wg_shim=("${words[@]}")\n', "")
+    text = exchanged(text, ("    wg_shim+=(--)\n", ""), ("      wg_shim+=(--signals)\n", ""))
+    error, broken = course.broken(shell, text, wholly=True)
+    assert error == ""
+    wanted = {"T02: the caller's process group", "Q02: ", *({"N08: the planted socket"} if shell == "default" else set())}
+    assert {name for name in wanted if any(target.startswith(name) for target in broken)} == wanted
+
+
+def without_files(text: str) -> str:
+    """The wrapper whose second layer says nothing about files."""
+    return re.sub(r"  words\+=\(--writes-only .*?\n(?=  held_once)", "  words+=(--no-files)\n", text, count=1, flags=re.DOTALL)
+
+
+@pytest.mark.needs("landlock")
+def test_a_system_that_is_mounted_writable_is_held_by_the_second_layer(course: Course) -> None:
+    """And by nothing else: without its files the same mistake lets files be made."""
+    text = mutated(course, "default", "    --ro-bind / /  #", "    --bind / /  #")
+    error, broken = course.broken("default", text)
+    assert error == ""
+    made = {target for target in course.reachable("default") if target.startswith("W01: ")}
+    assert not made & broken
+    if os.geteuid() == 0:
+        error, broken = course.broken("default", without_files(text))
+        assert error == ""
+        assert {"W01: /etc", "W01: /usr"} <= made & broken
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nothing_is_broken_with_written_bounds(bounded: Course, shell: str) -> None:
+    tried = {task.case.probe.id for task in bounded.tasks[shell] if task.case.expectation.tried}
+    assert tried == {"Q01", "Q02", "Q05"}
+    assert bounded.broken(shell) == ("", set())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("number", "removed"),
+    [
+        ("Q02", [' --limit data="$wg_memory"']),
+        ("Q05", ["--limit core=0 "]),
+        ("Q05", ["--limit nofile=256 "]),
+        # A user's are bounded by the shim, real root's by the control group, where one can be made.
+        ("Q01", ["  ((EUID == 0)) || words+=(--limit nproc=64)\n", "{pids.max}"]),
+    ],
+)
+def test_a_bound_that_is_missing_is_noticed(bounded: Course, shell: str, number: str, removed: list[str]) -> None:
+    text = bounded.wrappers[shell]
+    if removed[-1] == "{pids.max}":
+        for file in ("$REPLY", "$place"):
+            text = exchanged(text, (f'bound "{file}/pids.max" 64', "true"))
+        removed = removed[:-1]
+    if any(line.endswith("nofile=256 ") for line in removed) and not any(target.startswith("Q05: open files") for target in bounded.reachable(shell)):
+        pytest.skip("the caller of these tests may open no more")
+    error, broken = bounded.broken(shell, exchanged(text, *((old, "") for old in removed)))
+    assert error == ""
+    assert {target.partition(":")[0] for target in broken} == {number}
+
+
+# --- what the host runs or follows of the project
+
+
+def test_guards_that_are_missing_are_noticed(course: Course) -> None:
+    text = course.wrappers["default"]
+    lines = [line for line in section(text, "guards() {") if words(line)[0] in ("guard", "keep_place", "repositories", "local", "for", "case", "done")]
+    assert len(lines) > 30
+    bare = without(text, *lines)
+    # What lies below another guarded directory, and repositories below, are held by calls of their own: all are gone.
+    bare = exchanged(bare, ("guards() {\n", "guards() {\n  :\n"))
+    wanted = {
+        target
+        for task in course.tasks["default"]
+        if task.case.probe.id in GUARDED and task.case.expectation.want is Want.STOPPED
+        for answer in course.outside.answers(task)
+        if answer.state is State.REACHED
+        for target in [f"{task.case.id}: {answer.target}"]
+    }
+    assert {target.partition(":")[0].partition(" ")[0] for target in wanted} == set(GUARDED)
+    error, broken = course.broken("default", bare)
+    assert error == ""
+    assert wanted <= broken
+
+
+GUARDED = ("W04", "W05", "W06", "W07", "W08", "W09", "W10", "W10c", "W11", "W12")
+
+
+def guard_lines(text: str) -> list[str]:
+    """The calls about single places."""
+    return [line for line in section(text, "guards() {") if words(line)[0] in ("guard", "keep_place")]
+
+
+def test_each_guard_that_is_missing_is_noticed(course: Course) -> None:
+    """In one go, but each of them by the probe that names its path: what is replaced is looked at one by one."""
+    text = course.wrappers["default"]
+    lines = guard_lines(text)
+    paths = {words(line)[1].removeprefix('"$wg_project"/') for line in lines}
+    error, broken = course.broken("default", without(text, *lines))
+    assert error == ""
+    noticed = {target.partition(": ./")[2] for target in broken if target.startswith("W10c: ")}
+    planted = {target.partition(": ./")[2] for target in course.reachable("default") if target.startswith("W10c: ")}
+    assert {path for path in paths if path not in ABSENT} == planted
+    assert planted <= noticed
+
+
+def test_repositories_below_that_are_not_looked_for_are_noticed(course: Course) -> None:
+    error, broken = course.broken("default", mutated(course, "default", '  repositories "$wg_project" "$wg_project" 3\n', ""))
+    assert error == ""
+    assert any(target.startswith("W09: ") for target in broken)
+
+
+# --- the system call filter
+
+
 def test_a_missing_filter_is_noticed(course: Course) -> None:
-    error, broken = course.broken("default", mutated(course, "default", '  wg_session+=(--seccomp "$wg_filter")\n', ""))
+    error, broken = course.broken("default", mutated(course, "default", FILTER, ""))
     assert error == ""
     assert {"K16: this process", "K16: PID 1"} <= broken
     assert {"K01: keyctl", "N15: vsock"} & broken
 
 
-def fewer(text: str, refused: str) -> str:
-    """The wrapper with a filter that lets one more thing through."""
-    from wavegen.backends import _filter
-
-    numbers = {"keyctl": 250, "add_key": 248, "request_key": 249, "TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "vsock": 40, "foreign": None}
-    changed = []
-    for code, true, false, value in _filter.program():
-        if refused == "foreign":
-            # What would be ENOSYS is let through: x32, and i386 by its own numbers.
-            changed.append((code, true, false, _filter.ALLOW if code == _filter.RET and value == _filter.ENOSYS else value))
-        else:
-            changed.append((code, true, false, 0xFFFFFF if code == _filter.JEQ and value == numbers[refused] else value))
-    whole = b"".join(struct.pack("<HBBI", *one) for one in changed)
-    replaced = text.replace(_filter.as_printf(), "".join(f"\\{byte:03o}" for byte in whole)).replace(_filter.name(), f"filter-{refused}")
-    assert replaced != text
-    return replaced
+def the_filter() -> Filter:
+    """What both shells of this manifest load."""
+    found = filter_of(Seccomp.DEFAULT, nested=False)
+    assert found
+    return found
 
 
-FILTERED = {
-    "keyctl": "K01: keyctl",
-    "add_key": "K01: add_key",
-    "request_key": "K01: request_key",
-    "TIOCSTI": "T01: messages",
-    "TIOCLINUX": "T01b: messages",
-    "vsock": "N15: vsock",
-    "foreign": "K12: int 0x80",
+def letting(*names: str, about: str = "") -> bytes:
+    """The filter without what it says of these calls whatever their arguments, or without the rules whose reason has these words."""
+    whole = the_filter()
+    rules = [rule for rule in whole.rules if not (about and about in rule.why)]
+    fewer = [replace(rule, names=tuple(name for name in rule.names if rule.when or name not in names)) for rule in rules]
+    left = replace(whole, rules=tuple(rule for rule in fewer if rule.names))
+    assert left != whole
+    return assembled(left, *Arch)
+
+
+def letting_foreign() -> bytes:
+    """The filter that lets through what is no call of its own architecture, x32's numbers among it."""
+    whole = program(the_filter(), *Arch)
+    changed = [replace(one, value=Action.ALLOW.value) if one.code == RET and one.value == Action.ENOSYS.value else one for one in whole]
+    return b"".join(struct.pack("<HBBI", one.code, one.true, one.false, one.value) for one in changed)
+
+
+def asked(course: Course) -> dict[str, set[str]]:
+    """Calls that probes ask about by their names, each with the probes."""
+    found: dict[str, set[str]] = {}
+    for case in (task.case for task in course.tasks["default"]):
+        if case.probe.attempt == "calls":
+            for name in dict(case.expectation.arguments)["names"]:  # type: ignore[union-attr]
+                found.setdefault(str(name), set()).add(case.id)
+    return found
+
+
+OF_THE_MACHINE = ("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "swapon", "acct", "syslog")
+"""The kernel asks for a right over the whole machine, which nothing in a user namespace has: with and without the filter."""
+IN_THE_NAMESPACE = ("reboot", "fsopen", "open_tree", "move_mount", "open_by_handle_at")
+"""The kernel asks for a right that --cap-drop ALL takes."""
+
+
+def test_each_call_that_the_filter_lets_through_is_noticed(course: Course) -> None:
+    """All at once: each target is an answer of its own."""
+    names = asked(course)
+    assert len(names) > 30
+    assert set(names) <= set(refused_calls(nested=False))
+    wanted = {f"{probe}: {name}" for name, probes in names.items() for probe in probes if name not in (*OF_THE_MACHINE, *IN_THE_NAMESPACE)}
+    here = wanted & course.reachable("default")
+    # Calls that no kernel of today has, and such as this one does not.
+    assert {target.partition(": ")[2] for target in wanted - here} <= NOT_IN_EVERY_KERNEL
+    error, broken = course.broken("default", bpf=letting(*names))
+    assert error == ""
+    assert here <= broken
+    assert not {target for target in broken if target.partition(": ")[2] in OF_THE_MACHINE}
+
+
+NOT_IN_EVERY_KERNEL = {
+    "lookup_dcookie", "memfd_secret", "userfaultfd", "kcmp", "modify_ldt", "bpf", "perf_event_open",
+    "keyctl", "add_key", "request_key", "process_madvise", "move_pages",
+    "io_uring_setup", "io_uring_enter", "io_uring_register", "fanotify_init", "name_to_handle_at",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("names", "noticed"),
+    [
+        (("keyctl", "add_key", "request_key"), "K01"),
+        (("bpf", "perf_event_open", "userfaultfd"), "K02"),
+        (("io_uring_setup", "io_uring_enter", "io_uring_register"), "K05"),
+        (("ptrace", "kcmp", "pidfd_getfd", "process_madvise"), "K14"),
+        (("unshare", "setns"), "K14"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_a_group_of_calls_that_the_filter_lets_through_is_noticed_and_nothing_else(course: Course, names: tuple[str, ...], noticed: str) -> None:
+    error, broken = course.broken("default", bpf=letting(*names))
+    assert error == ""
+    assert {target.partition(": ")[2] for target in broken} <= set(names)
+    wanted = {f"{probe}: {name}" for name in names for probe in asked(course)[name]}
+    assert broken == wanted & course.reachable("default")
+    assert any(target.startswith(noticed) for target in broken)
+
+
+@ROOT_ONLY
+def test_calls_that_take_rights_are_noticed_where_neither_layer_holds_them(course: Course) -> None:
+    text = re.sub(r"  --cap-drop ALL .*\n", "", without_landlock(course.wrappers["default"]))
+    error, broken = course.broken("default", text, bpf=letting(*IN_THE_NAMESPACE))
+    assert error == ""
+    assert {f"K14: {name}" for name in IN_THE_NAMESPACE if name not in ("reboot", "open_by_handle_at")} <= broken
+    assert "K08: reboot" in broken
+
+
+BY_ARGUMENT = {
+    "type into the terminal": {"K10: TIOCSTI"},
+    "turns off what the kernel": {"K09: ADDR_NO_RANDOMIZE"},
+    "AF_VSOCK leads": {"N15: vsock", "K11b: vsock", "K11b: alg"},
+    "fall back to clone": {"K15: clone3"},
 }
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are x86_64's")
-@pytest.mark.parametrize("refused", FILTERED)
-def test_a_filter_that_lets_one_thing_through_is_noticed(course: Course, refused: str) -> None:
-    error, broken = course.broken("default", fewer(course.wrappers["default"], refused), wholly=refused.startswith("TIOC"))
+@pytest.mark.parametrize("why", BY_ARGUMENT)
+def test_a_rule_of_the_filter_that_is_missing_is_noticed(course: Course, why: str) -> None:
+    error, broken = course.broken("default", bpf=letting(about=why), wholly="terminal" in why)
     assert error == ""
-    reachable = {
-        f"{task.case.id}: {answer.target}" for task in course.tasks["default"] for answer in course.outside.answers(task) if answer.state is State.REACHED
+    noticed = BY_ARGUMENT[why] & course.reachable("default")
+    # Of families only those that the kernel has loaded are tried: there may be none.
+    assert noticed or why.startswith("AF_VSOCK")
+    assert noticed <= broken
+    if "terminal" in why:
+        assert any(target.startswith("T01b: ") for target in broken)
+
+
+def test_raw_sockets_that_the_filter_lets_through_are_noticed_where_the_rights_stay(course: Course) -> None:
+    text = re.sub(r"  --cap-drop ALL .*\n", "", course.wrappers["restricted"])
+    raw = letting(about="raw ones forge packets")
+    error, broken = course.broken("restricted", text, bpf=raw)
+    assert error == ""
+    if os.geteuid() == 0:
+        assert "K11: raw" in broken
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are x86_64's")
+def test_a_filter_that_lets_foreign_calls_through_is_noticed(course: Course) -> None:
+    error, broken = course.broken("default", bpf=letting_foreign())
+    assert error == ""
+    noticed = {"K12: int 0x80", "K13: x32"} & course.reachable("default")
+    assert noticed <= broken
+    assert "K15: clone3" in broken
+
+
+NOT_ASKED = {
+    "fsconfig fsmount fspick mount_setattr open_tree_attr": "they take what fsopen or open_tree made, which K14 asks about",
+    "mount umount2 pivot_root chroot": "W02 and P04: the kernel asks for a right in the mount namespace, and none is left",
+    "statmount listmount": "they tell what /proc/self/mountinfo tells, and R23 reads that",
+    "process_vm_readv process_vm_writev": "P02 tries them on a process of the host, which has no number inside",
+    "clock_settime settimeofday clock_adjtime adjtimex sethostname setdomainname": "K18: the kernel asks for a right over the machine",
+    "swapoff quotactl quotactl_fd vhangup iopl ioperm": "the kernel asks for a right over the machine, as for what K06 to K08 ask about",
+    "_sysctl create_module query_module get_kernel_syms nfsservctl uselib sysfs ustat": "no kernel of today has it, or nothing of a fence depends on it",
+    "mbind migrate_pages set_mempolicy set_mempolicy_home_node": "of a process's own memory, as move_pages, which K14 asks about",
+    "lsm_set_self_attr": "does nothing where no machine's policy has labels",
+    "clone3": "K15, by its errno",
+}
+"""Calls that the filter refuses and no K probe asks for by name, and why not: test_seccomp_live has the errno of each."""
+
+
+def test_every_refused_call_that_no_probe_asks_about_is_in_the_list(course: Course) -> None:
+    """A new one needs a probe, or a reason."""
+    listed = [name for names in NOT_ASKED for name in names.split()]
+    assert len(listed) == len(set(listed))
+    assert set(refused_calls(nested=False)) - set(asked(course)) == set(listed)
+
+
+def test_every_rule_by_arguments_is_in_a_test_or_has_a_reason() -> None:
+    reasons = {
+        "makes namespaces, as unshare does": "P08 tries clone; the user namespace holds it, too",
+        "NETLINK_ROUTE": "other families of netlink ask for a right, or tell what /proc tells",
+        "DCCP, SCTP": "of protocols that are not loaded nothing is tried",
+        "raw ones forge packets": "in a test of its own",
     }
-    if FILTERED[refused] in reachable:
-        assert FILTERED[refused] in broken
-    else:
-        # Without this kernel's own refusal there would be something to notice: TIOCSTI since Linux 6.2, a family that is not loaded.
-        assert refused in ("TIOCSTI", "vsock", "foreign")
-
-
-def test_every_thing_that_the_filter_refuses_is_in_that_test() -> None:
-    from wavegen.backends import _filter
-
-    assert set(FILTERED) == _filter.REFUSED
+    parts = (*BY_ARGUMENT, *reasons)
+    for rule in the_filter().rules:
+        if rule.when:
+            assert any(part in rule.why for part in parts), rule.why
 
 
 def test_a_terminal_that_is_shared_where_none_is_needed_is_noticed(course: Course) -> None:
-    error, broken = course.broken("default", mutated(course, "default", "[[ -t 0 || -t 1 || -t 2 ]] || wg_session+=(--new-session)\n", "true\n"))
+    text = mutated(course, "default", "[[ -t 0 || -t 1 || -t 2 ]] || wg_session+=(--new-session)\n", "true\n")
+    error, broken = course.broken("default", without_landlock(text))  # it lets nobody outside be signalled, too
     assert error == ""
     assert "T02b: the caller's process group" in broken
 

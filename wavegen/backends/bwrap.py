@@ -342,11 +342,6 @@ _ALWAYS = (
         _PROJECT,
     ),
     (
-        "with a shared terminal, a command can signal the process group it was started in (kill 0)",
-        "start it from an interactive shell, which gives it a group of its own, or without a terminal",
-        Origin("how a terminal is shared"),
-    ),
-    (
         "what is written to the terminal reaches it unfiltered: escape sequences set titles and, in some terminals, the clipboard",
         "switch such sequences off in the terminal (OSC 52)",
         Origin("how a terminal is shared"),
@@ -374,7 +369,7 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
     network = shell.network
     match network.mode:
         case NetworkMode.HOST:
-            what = "network: host reaches the host's loopback services, its LAN, its abstract sockets, and sockets in directories that are shown"
+            what = "network: host reaches the host's loopback services, its LAN, and sockets in directories that are shown"
             unbound = ", and default_allowed_domains does not bind it" if network.domains else ""
             yield _gap(shell, Effect.WEAKER, what + unbound, "write network: open (public names only) or none", network.origin)
         case NetworkMode.FILTERED | NetworkMode.OPEN:
