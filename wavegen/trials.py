@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import platform
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +84,30 @@ def orphaned(entry: Entry) -> Iterator[Answer]:
         yield _told("the command", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
     finally:
         _end_group(process)
+
+
+_LEFT = {"made/.git/hooks/post-checkout": ": >", "made/.envrc": ": >", "made/link": "ln -s /etc", "made/pipe": "mkfifo"}
+"""What a command leaves for the host to run or follow, and how it makes that."""
+
+
+def unaudited(entry: Entry) -> Iterator[Answer]:
+    """Something is left for the host to run: does the audit name it?"""
+    made = f"{entry.ground.project}/made"
+    script = "; ".join(("mkdir -p made/.git/hooks", *(f"{how} {path}" for path, how in _LEFT.items())))
+    try:
+        entry.output(("/bin/sh", "-c", script))
+        state = f"{entry.ground.home}/.local/state/wavegen/{entry.ground.project.replace('%', '%25').replace('/', '%2F')}"
+        audit = f"{entry.ground.project}/.wavegen/runtime/audit.py"
+        command = [sys.executable, "-I", "-S", audit, "--project", entry.ground.project, "--state", state, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_START, check=False)
+        named = {finding["path"] for finding in json.loads(done.stdout or '{"findings": []}')["findings"]}
+        for path in _LEFT:
+            if os.path.lexists(f"{entry.ground.project}/{path}"):
+                yield _told(path, "named", reached=path not in named)
+            else:
+                yield Answer(path, State.UNKNOWN, "not made")
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -305,6 +332,7 @@ TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
         project_is_home,
         left_behind,
         orphaned,
+        unaudited,
         reopened_input,
         open_directory,
         foreign_code,

@@ -331,6 +331,13 @@ def held_in_place(*absent: str) -> Expect:
     return expect
 
 
+def audited(policy: Policy) -> Iterator[Expectation]:
+    """What can be left in a project that may be written is named."""
+    rule = governing(policy, project())
+    if rule and rule.access is Access.WRITE:
+        yield Expectation(want=Want.STOPPED, layer="audit", origin=Origin("mounts cannot stop what is not there yet"))
+
+
 def guarded(rule: PathRule, path: HostPath) -> bool:
     """Whether a place where one may write is held all the same, as git on the host runs or follows it.
 
