@@ -20,7 +20,7 @@ from helpers import render_project, wavegen, without_privileges
 from wavegen import audit as package
 from wavegen.kept import state as state_of
 
-table, walk, files = runtime("audit_table"), runtime("audit_walk"), runtime("audit_files")
+table, walk, files, command = runtime("audit_table"), runtime("audit_walk"), runtime("audit_files"), runtime("audit_command")
 
 
 @pytest.fixture
@@ -728,3 +728,49 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert {f["path"] for f in json.loads(wavegen("audit", "--all", "--json", cwd=root).stdout)["findings"]} >= {".envrc"}
     assert "is known" in wavegen("audit", "--all", "--accept", cwd=root).stderr
     assert wavegen("audit", "--all", cwd=root).status == 0
+
+
+def test_what_an_old_link_leads_to_is_looked_at(ground: Ground) -> None:
+    for name in ("scripts/pre.sh", "conf/tasks.json", "env"):
+        ground.put(name)
+    ground.put(".git/HEAD")
+    ground.put(".git/config", "")
+    (ground.root / ".git/hooks").mkdir()
+    (ground.root / ".git/hooks/pre-commit").symlink_to("../../scripts/pre.sh")
+    (ground.root / ".vscode").symlink_to("conf")
+    (ground.root / ".envrc").symlink_to("env")
+    ground.enter()
+    assert ground.paths() == set()
+    for name in ("scripts/pre.sh", "conf/tasks.json", "env"):
+        ground.put(name, "changed")
+    assert ground.paths() == {"scripts/pre.sh", "conf/tasks.json", "env"}
+    ground.accept()
+    ground.enter()
+    assert ground.paths() == set()
+
+
+def test_a_setting_that_names_a_path_without_end_is_no_way_out(ground: Ground) -> None:
+    ground.put("sub/.git/HEAD")
+    for number in range(1, 3000):
+        if number in (210, 2999):
+            ground.put(f"sub{number}/.git/HEAD")
+            ground.put(f"sub{number}/.git/config", f"[core]\n\tpager = {'a/' * number}b\n")
+    ground.enter()
+    ground.put(".envrc")
+    assert ".envrc" in ground.paths()
+    assert {f.path for f in ground.findings() if f.incomplete} == {"sub210/.git/config", "sub2999/.git/config"}
+
+
+def test_whatever_goes_wrong_is_said_and_the_session_is_not_forgotten(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ground.enter()
+
+    def fails(*_: object, **__: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(command, "audit", fails)
+    assert command.main(("--project", str(ground.root), "--state", str(ground.state), "--summary", "--done", str(ground.marker))) == 0
+    assert "could not be looked at" in capsys.readouterr().err
+    assert ground.marker.exists()
+    assert command.main(("--project", str(ground.root), "--state", str(ground.state))) == 3

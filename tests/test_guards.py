@@ -224,3 +224,23 @@ def test_what_a_command_plants_neither_leads_out_nor_keeps_shells_from_starting(
     finally:
         subprocess.run(["chmod", "-R", "u+rwx", str(fence.base)], check=False)
         fence.remove()
+
+
+def test_hooks_elsewhere_are_held_where_git_finds_them() -> None:
+    fence = Fence.create(MANIFEST, uid=users()[-1])
+    try:
+        git(fence, "init", "--quiet")
+        for name in ("scripts/pre.sh", "my hooks/post-commit"):
+            fence.write(name, "x\n")
+        (fence.project / ".git/hooks/pre-commit").symlink_to("../../scripts/pre.sh")
+        git(fence, "config", "core.hooksPath", "my hooks")
+        fence.own()
+        held(fence, "scripts/pre.sh", "my hooks/post-commit", "my hooks")
+        git(fence, "config", "core.hooksPath", f"{fence.project}/scripts")
+        fence.own()
+        held(fence, "scripts")
+        git(fence, "config", "core.hooksPath", "/etc")
+        fence.own()
+        assert fence.enter("true").returncode == 0
+    finally:
+        fence.remove()

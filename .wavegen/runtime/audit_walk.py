@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Judge = Callable[[], "Judged | None"]
 
+_BY_LINK = "leading there"
 DEPTH_MAX = 200
 """Levels; each holds a file descriptor while it is walked."""
 ENTRIES_MAX = 2_000_000
@@ -128,7 +129,10 @@ class Walk:
             top = Folder(handle, os.fstat(handle), None, "", "")
             self._walk(top)
             for rel, (config, setting) in sorted(self._named.items()):
-                self._follow(top, rel, rel.split("/"), config, setting)
+                if rel.count("/") < DEPTH_MAX:
+                    self._follow(top, rel, rel.split("/"), config, setting)
+                else:
+                    self._incomplete(config, f"{setting} names a path deeper than {DEPTH_MAX} directories")
         finally:
             sys.setrecursionlimit(limit)
             os.close(handle)
@@ -205,7 +209,7 @@ class Walk:
             info = os.stat(parts[0], dir_fd=folder.handle, follow_symlinks=False)
             if stat.S_ISREG(info.st_mode) and len(parts) == 1:
                 self._consider_named(folder, parts[0], info, config, setting)
-            if not stat.S_ISDIR(info.st_mode) or (len(parts) == 1 and not setting.endswith(".hookspath")):
+            if not stat.S_ISDIR(info.st_mode) or (len(parts) == 1 and not setting.endswith((".hookspath", _BY_LINK))):
                 return
             handle = os.open(parts[0], _DIRECTORY, dir_fd=folder.handle)
         except OSError:
@@ -224,7 +228,7 @@ class Walk:
             os.close(handle)
 
     def _consider_named(self, folder: Folder, name: str, info: os.stat_result, config: str, setting: str) -> None:
-        row = ("git", "critical", f"a file that {config} names by {setting}", "git starts or reads it")
+        row = ("git", "critical", f"a file that {config} names by {setting}", "whoever follows that starts or reads it")
         if setting.startswith("include"):
             self._consider(folder, folder.join(name), info, row, lambda: audit_files.git_config(name, folder.handle))
         else:
@@ -325,15 +329,26 @@ class Walk:
 
     # --- links, bits and names
 
+    def _lead(self, folder: Folder, folded: str, rel: str, target: str) -> None:
+        """What a link of a name that somebody follows leads to in the project is followed, too, however old the link is."""
+        followed = (
+            _in_hooks(folder) or folded == ".git" or self._row(folder, folded) >= 0 or (not folder.git and self._table.directory(folded, folder.name, -1) >= 0)
+        )
+        place = os.path.normpath(os.path.join(folder.rel, target))
+        if followed and not target.startswith("/") and place != "." and not place.startswith("../"):
+            self._named.setdefault(place, (rel, _BY_LINK))
+
     def _link(self, folder: Folder, entry: os.DirEntry[str]) -> None:
         try:
             info = entry.stat(follow_symlinks=False)
             name, folded, rel = entry.name, fold(entry.name), folder.join(entry.name)
             self._name(folder, name, rel, info)
-            if not self._interesting(folder, info):
-                return
             target = os.readlink(name, dir_fd=folder.handle)
         except OSError:
+            return
+        if self.record or not self._interesting(folder, info):
+            self._lead(folder, folded, rel, target)
+        if not self._interesting(folder, info):
             return
         sign = Judged(f"link {audit_files.digest(os.fsencode(target))}", "", f"a link to {target}")
         hook = _in_hooks(folder) and not folded.endswith(".sample")

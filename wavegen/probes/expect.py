@@ -282,7 +282,7 @@ def project_directory() -> Expect:
             return
         told = (("directory", project()),)
         if rule.access is Access.WRITE:
-            note = "the project is writable, and with it what the host may run later"
+            note = "the project is writable; wavegen audit names it"
             yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, arguments=told, note=note)
         else:
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rule.origin, arguments=told)

@@ -258,6 +258,10 @@ def main(words: Sequence[str]) -> int:
     except OSError as failed:
         sys.stderr.write(f"wavegen: error: audit: {_plain(str(failed.filename))}: {failed.strerror}\n")
         return 0 if "--summary" in words else 3
+    except (RecursionError, ValueError, MemoryError, KeyError, IndexError, TypeError) as failed:
+        # Somebody inside may have written what it stumbles over: that is a reason to look, not to say nothing.
+        sys.stderr.write(f"wavegen: error: audit: the project could not be looked at ({type(failed).__name__}): look before you run anything of it\n")
+        return 0 if "--summary" in words else 3
     if "--summary" in words:
         sys.stderr.write(summary(walk.findings))
         if "--done" in options and not walk.findings:
