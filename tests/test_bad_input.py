@@ -92,7 +92,8 @@ def test_an_unknown_key_elsewhere_is_a_note_and_renders(tmp_path: Path) -> None:
         pytest.param(SANDBOX + f"    limits: {{memory: {'9' * 5000}}}\n", "4:22", "is not a size", id="size-of-5000-digits"),
         pytest.param(SANDBOX + "    limits: {cpus: 1e999}\n", "4:20", "limits.cpus: expected a number", id="infinite-number"),
         pytest.param(SANDBOX + "    limits: {cpus: .nan}\n", "4:20", "limits.cpus: expected a number", id="not-a-number"),
-        pytest.param(SANDBOX + "    limits: {pids: 0}\n", "4:20", "limits.pids must be more than 0 (remove it for no limit)", id="zero"),
+        pytest.param(SANDBOX + "    limits: {pids: 0}\n", "4:20", "limits.pids must be from 16 to 1000000 (remove it for the default)", id="zero"),
+        pytest.param(SANDBOX + "    limits: {memory: 31m}\n", "4:22", "limits.memory: '31m' is too little for a shell (write 32m or more)", id="too-little"),
         pytest.param(SANDBOX + "    limits: {tmp: 1.5g}\n", "4:19", "limits.tmp: '1.5g' is not a size (write 512m or 4g)", id="size"),
         pytest.param(SANDBOX + "    limits: {memory: 99999999t}\n", "4:22", "is not a size", id="size-above-64-bits"),
         pytest.param(SANDBOX + "    shells: []\n", "4:13", "shells: expected a mapping, got a list", id="list-for-mapping"),
@@ -309,7 +310,9 @@ def quoted(text: str) -> str:
 @pytest.mark.parametrize("field", FREE)
 def test_a_hostile_string_adds_no_line_to_what_is_rendered(tmp_path: Path, field: str) -> None:
     """A string that broke out of its place would bring its own line, or a syntax that the quoting tests would meet."""
-    plain = {name: data.count(b"\n") for name, data in render_files(tmp_path / "plain", FREE[field].format(quoted("plain"))).items()}
+    rendered = render_files(tmp_path / "plain", FREE[field].format(quoted("plain")))
+    plain, binary = {name: data.count(b"\n") for name, data in rendered.items()}, {name: data for name, data in rendered.items() if is_binary(name)}
+    assert binary
     refused_ones = []
     for i, text in enumerate(HOSTILE):
         root = tmp_path / str(i)
@@ -322,9 +325,11 @@ def test_a_hostile_string_adds_no_line_to_what_is_rendered(tmp_path: Path, field
             refused_ones.append(text)
             continue
         assert not (root / "owned").exists()
-        lines = {name: data.count(b"\n") for name, data in files(root).items()}
-        assert lines == plain, text
-        assert not any(b"\x1b" in data for name, data in files(root).items() if name != "flake.nix")  # Nix has no escape for it
+        written = files(root)
+        assert {name: data.count(b"\n") for name, data in written.items()} == plain, text
+        # What is no text holds any byte, and nothing of a string.
+        assert {name: data for name, data in written.items() if is_binary(name)} == binary, text
+        assert not any(b"\x1b" in data for name, data in written.items() if name != "flake.nix" and not is_binary(name))  # Nix has no escape for it
         json.loads((root / ".wavegen/plan.json").read_text("utf-8"))
     # A blank name or path is no name, and no other text is refused.
     assert refused_ones == {
@@ -338,6 +343,10 @@ def test_a_hostile_string_adds_no_line_to_what_is_rendered(tmp_path: Path, field
 def render_files(root: Path, manifest: str) -> dict[str, bytes]:
     root.mkdir()
     return files(render_project(root, manifest))
+
+
+def is_binary(name: str) -> bool:
+    return name.startswith(".wavegen/seccomp/") and name.endswith(".bpf")
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -597,8 +606,8 @@ def policy_of(root: Path) -> dict[str, object]:
 
 
 def test_an_overlay_merges_mappings_and_replaces_everything_else(tmp_path: Path) -> None:
-    base = SANDBOX + "    packages: [go, gh]\n    home: tmpfs\n    shells: {ci: {network: none, packages: [jq]}}\n    limits: {pids: 5, cpus: 2}\n"
-    over = "runtime:\n  sandbox:\n    packages: [git]\n    shells: {ci: {network: host}, extra: {}}\n    limits: {pids: 9}\n"
+    base = SANDBOX + "    packages: [go, gh]\n    home: tmpfs\n    shells: {ci: {network: none, packages: [jq]}}\n    limits: {pids: 50, cpus: 2}\n"
+    over = "runtime:\n  sandbox:\n    packages: [git]\n    shells: {ci: {network: host}, extra: {}}\n    limits: {pids: 90}\n"
     plan = policy_of(project(tmp_path, base, over))
     shells = plan["shells"]
     assert isinstance(shells, dict)
@@ -606,7 +615,7 @@ def test_an_overlay_merges_mappings_and_replaces_everything_else(tmp_path: Path)
     ci = shells["ci"]
     assert [p["attribute"] for p in ci["packages"]] == [["git"], ["jq"]]  # the list is replaced, the shell's own stays
     assert ci["network"] == {"mode": "host", "origin": "wave.sandbox.yaml:4", "domains": [], "loopback": []}
-    assert (ci["limits"]["pids"], ci["limits"]["cpus"]) == (9, 2.0)
+    assert (ci["limits"]["pids"], ci["limits"]["cpus"]) == (90, 2.0)
     home = next(rule for rule in ci["paths"] if rule["path"] == "~")
     assert home["access"] == "scratch"
     assert home["origin"] == "wave.yaml:5"

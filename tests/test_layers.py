@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
+from wavegen.backends import bwrap
+from wavegen.nodes import Source
+from wavegen.planner import plan
+
 # A module imports only from rows above its own, and from modules that stand before it in its row.
 ROWS = (
     ("wavegen",),  # the version
@@ -162,7 +166,8 @@ def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == call
     }
     assert callers <= (
-        {"output", "surroundings", "registries", "recognise", "starter", "resources", "cli", "outside", "planting", "ground", "entry", "trials", "launch"}
+        {"output", "kept", "surroundings", "registries", "recognise", "starter", "resources", "cli", "outside", "planting", "ground", "entry", "trials"}
+        | {"launch", "learn"}
         if call == "open"
         else set()
     )
@@ -201,7 +206,18 @@ ALLOWED = {
     "status_fd",
     "git_files",
     "worktree_files",
+    # Numbers, which the planner has checked, and what is said where there is one.
+    "pids",
+    "files",
+    "memory",
+    "memory_share",
+    "cpus",
+    "cpu_percent",
+    '"cpu" if cpus else ""',
+    '"\'\'" if cpus else "1"',
 }
+# Those of them that are no text at all.
+NUMBERS = {"pids", "files", "memory", "memory_share", "cpus", "cpu_percent", "scratch_size", "status_fd"}
 
 
 def templates() -> list[Path]:
@@ -217,6 +233,26 @@ def test_every_value_in_a_template_ends_in_a_quoting_filter() -> None:
 def test_the_allow_list_of_bare_values_holds_nothing_idle() -> None:
     everything = "".join(file.read_text("utf-8") for file in templates())
     assert {e.strip() for e in EXPRESSION.findall(everything)} >= ALLOWED
+
+
+def test_what_is_bare_as_a_number_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, object]] = []
+
+    def fill(_: str, **values: object) -> str:
+        given.append(values)
+        return ""
+
+    monkeypatch.setattr(bwrap, "fill", fill)
+    for limits in ("", "{pids: 16, memory: 32m, cpus: 0.01, files: 64, tmp: 1}", "{pids: 1000000, memory: 1t, cpus: 1000000, files: 1000000, tmp: 1t}"):
+        text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{{f'limits: {limits}' if limits else ''}}}}}\n"
+        found = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+        bwrap.wrapper(found, found.shells[0])
+    assert len(given) == 3
+    for values in given:
+        # What is not written has no number.
+        assert {name for name in NUMBERS if not re.fullmatch("[1-9][0-9]*", str(values[name]))} <= {"memory", "cpus", "cpu_percent"}
+        assert all(re.fullmatch("[0-9]*", str(values[name])) for name in NUMBERS)
+    assert all(given[number][name] for number in (1, 2) for name in NUMBERS)
 
 
 def test_templates_hold_no_logic_beyond_loops_and_presence() -> None:

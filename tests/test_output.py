@@ -10,6 +10,7 @@ import random
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -30,6 +31,7 @@ TREE = sorted(
         *(
             f".wavegen/runtime/{name}.py"
             for name in (
+                *("audit", "audit_command", "audit_files", "audit_git", "audit_table", "audit_walk"),
                 *(
                     "egress",
                     "egress_dns",
@@ -45,9 +47,12 @@ TREE = sorted(
                     "launcher",
                 ),
                 *("probe", "probe_common", "probe_egress", "probe_files", "probe_kernel", "probe_network", "probe_process"),
+                "shim",
             )
         ),
-        *(f".wavegen/runtime/{name}" for name in ("hosts", "nsswitch.conf", "resolv.conf")),
+        *(f".wavegen/runtime/{name}" for name in ("hosts", "landlock.pl", "nsswitch.conf", "resolv.conf")),
+        ".wavegen/seccomp/default.bpf",
+        ".wavegen/seccomp/default.json",
         ".wavegen/shells.nix",
         ".wavegen/wave.schema.json",
         "flake.lock",
@@ -73,7 +78,72 @@ def test_the_first_render_writes_the_tree_and_names_each_file(tmp_path: Path) ->
     assert done.status == 0
     assert done.stdout.splitlines() == [f"wrote {name}" for name in TREE]
     assert sorted(rendered(root)) == TREE
-    assert sorted(snapshot(root)) == sorted([*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime"])
+    assert sorted(snapshot(root)) == sorted([*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp"])
+
+
+COMMONDIR = ".git/commondir"
+
+
+def repository(tmp_path: Path) -> Path:
+    root = project(tmp_path, MINIMAL)
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    return root
+
+
+@pytest.mark.needs("git")
+def test_a_repository_is_told_once_that_its_settings_are_its_own(tmp_path: Path) -> None:
+    root = repository(tmp_path)
+    before = subprocess.run(["git", "rev-parse", "--git-common-dir"], cwd=root, capture_output=True, text=True, check=True).stdout
+    first = call("render", cwd=root)
+    assert first.stdout.splitlines()[-1] == f"wrote {COMMONDIR}"
+    assert f"{COMMONDIR} says what git assumes anyway" in first.stderr
+    # As git says it, and so that libgit2 takes it, too.
+    assert (root / COMMONDIR).read_bytes() == b"./\n"
+    assert stat.S_IMODE((root / COMMONDIR).stat().st_mode) & 0o133 == 0
+    after = subprocess.run(["git", "rev-parse", "--git-common-dir"], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert os.path.realpath(root / after.strip()) == os.path.realpath(root / before.strip()) == os.path.realpath(root / ".git")
+    subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, check=True)
+    when = times(root)
+    assert call("render", cwd=root).stdout == "up to date\n"
+    assert times(root) == when
+
+
+@pytest.mark.needs("git")
+@pytest.mark.parametrize("option", ["--check", "--diff"])
+def test_looking_writes_nothing_into_a_repository(tmp_path: Path, option: str) -> None:
+    root = repository(tmp_path)
+    before = snapshot(root)
+    call("render", option, cwd=root)
+    assert snapshot(root) == before
+    assert call("render", cwd=root).status == 0
+    assert (root / COMMONDIR).exists()
+
+
+@pytest.mark.needs("git")
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param("printf ../elsewhere >.git/commondir", id="it-says-something-else"),
+        pytest.param("ln -s ../../victim .git/commondir", id="a-link-in-its-place"),
+        pytest.param("mv .git ../real && ln -s ../real .git", id="a-link-in-the-place-of-git"),
+        pytest.param("rm -r .git && echo 'gitdir: ../real' >.git", id="a-linked-worktree"),
+        pytest.param("rm -r .git/objects", id="no-repository"),
+        pytest.param("rm .git/HEAD", id="no-repository-yet"),
+        pytest.param("rm -r .git", id="none-at-all"),
+    ],
+)
+def test_what_is_there_of_a_repository_is_left_alone(tmp_path: Path, made: str) -> None:
+    root = repository(tmp_path)
+    subprocess.run(["sh", "-ec", made], cwd=root, check=True)
+    written = set(snapshot(tmp_path))
+    before = snapshot(root / ".git") if (root / ".git").is_dir() else {}
+    done = call("render", cwd=root)
+    assert done.status == 0
+    assert f"wrote {COMMONDIR}" not in done.stdout
+    assert f"{COMMONDIR} says" not in done.stderr
+    assert (snapshot(root / ".git") if (root / ".git").is_dir() else {}) == before
+    assert {name for name in set(snapshot(tmp_path)) - written if not name.startswith(("project/.wavegen", "project/flake."))} == set()
+    assert (root / ".wavegen/plan.json").exists()
 
 
 def test_wrappers_are_executable_and_nothing_else_is(tmp_path: Path) -> None:
@@ -432,7 +502,7 @@ def test_a_render_that_is_killed_leaves_each_file_wholly_old_or_new(tmp_path: Pa
     done = wavegen("render", cwd=root)
     assert done.status == 0, done.output
     assert rendered(root) == wanted[1]
-    assert sorted(snapshot(root)) == sorted([*wanted[1], "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime"])
+    assert sorted(snapshot(root)) == sorted([*wanted[1], "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp"])
     assert check(root) == (0, [])
 
 

@@ -415,23 +415,67 @@ def test_each_variable_stands_once() -> None:
     ("text", "size"), [("512", 512), ("4k", 4096), ("4K", 4096), ("3m", 3 * 1024**2), ("2g", 2 * 1024**3), ("1t", 1024**4), ("007m", 7 * 1024**2)]
 )
 def test_sizes_are_powers_of_1024(text: str, size: int) -> None:
-    limits = shell("default", f"limits: {{memory: {text}, tmp: {text}}}").limits
-    assert (limits.memory, limits.scratch) == (size, size)
+    assert shell("default", f"limits: {{tmp: {text}}}").limits.scratch == size
+
+
+@pytest.mark.parametrize(("text", "size"), [("33554432", 32 * 1024**2), ("32768k", 32 * 1024**2), ("32M", 32 * 1024**2), ("2g", 2 * 1024**3), ("1t", 1024**4)])
+def test_memory_that_is_enough_for_a_shell_is_taken(text: str, size: int) -> None:
+    assert shell("default", f"limits: {{memory: {text}}}").limits.memory == size
+
+
+@pytest.mark.parametrize("text", ["1", "512", "4k", "31m", "32767k", "33554431"])
+def test_memory_that_is_too_little_for_a_shell_is_an_error(text: str) -> None:
+    assert mistakes(f"limits: {{memory: {text}}}") == [f"limits.memory: '{text}' is too little for a shell"]
 
 
 @pytest.mark.parametrize("text", ["0", "0g", "-1g", "1.5g", "4gb", "g", "4 g", "''", "4611686018427387904", "99999999t", "9" * 5000])
 def test_nothing_else_is_a_size(text: str) -> None:
-    assert [m.split(":")[0] for m in mistakes(f"limits: {{memory: {text}}}")] == ["limits.memory"]
+    for name in ("memory", "tmp"):
+        said = mistakes(f"limits: {{{name}: {text}}}")
+        assert [(m.split(":")[0], m.endswith("is not a size")) for m in said] == [(f"limits.{name}", True)]
 
 
-def test_limits_that_are_not_written_are_none_but_for_scratch_space() -> None:
-    limits = shell("default").limits
-    assert (limits.pids, limits.memory, limits.cpus, limits.scratch) == (None, None, None, 2 * 1024**3)
+@pytest.mark.parametrize("name", ["default", "restricted", "ci"])
+def test_limits_that_are_not_written_have_defaults(name: str) -> None:
+    limits = shell(name, "shells: {ci: {}}").limits
+    # Memory is a share of the machine's, which is known when a shell starts, and all processors may be used.
+    assert (limits.pids, limits.memory, limits.cpus, limits.files, limits.scratch) == (4096, None, None, 65536, 2 * 1024**3)
+    assert not limits.written
+    assert limits.origin.at is None
 
 
-@pytest.mark.parametrize("text", ["pids: 0", "pids: -5", "cpus: 0", "cpus: -0.5"])
-def test_a_limit_of_nothing_is_an_error(text: str) -> None:
-    assert mistakes(f"limits: {{{text}}}") == [f"limits.{text.split(':', maxsplit=1)[0]} must be more than 0"]
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("pids: 16", True),
+        ("memory: 32m", True),
+        ("cpus: 0.01", True),
+        ("pids: 4096", True),
+        ("files: 64", False),
+        ("tmp: 1m", False),
+        ("files: 64, cpus: 1", True),
+    ],
+)
+def test_bounds_of_all_processes_together_are_known_as_written(text: str, written: bool) -> None:
+    limits = shell("default", f"limits: {{{text}}}").limits
+    assert limits.written is written
+    assert str(limits.origin) == "wave.yaml:2"
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("pids", 16, 1_000_000), ("files", 64, 1_000_000), ("cpus", 0.01, 1_000_000)])
+def test_a_limit_is_taken_up_to_its_ends(name: str, least: float, most: float) -> None:
+    for value in (least, most):
+        assert getattr(shell("default", f"limits: {{{name}: {value}}}").limits, name) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [(f"pids: {value}", "16 to 1000000") for value in (0, -5, 15, 1_000_001)]
+    + [(f"files: {value}", "64 to 1000000") for value in (0, -1, 63, 1_000_001)]
+    + [(f"cpus: {value}", "0.01 to 1000000") for value in (0, -0.5, 0.009, 1_000_001, "1e9")],
+)
+def test_a_limit_of_nothing_or_beyond_reason_is_an_error(text: str, ends: str) -> None:
+    assert mistakes(f"limits: {{{text}}}") == [f"limits.{text.split(':', maxsplit=1)[0]} must be from {ends}"]
 
 
 def test_packages_of_every_shell_come_first_and_each_stands_once() -> None:

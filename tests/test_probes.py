@@ -19,15 +19,18 @@ from helpers import ROOT
 
 from wavegen.backends import bwrap
 from wavegen.errors import ManifestError
+from wavegen.ground import Ground
 from wavegen.manifest import NetworkMode
 from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Access, Anchor, HostPath, Origin, Plan, Policy
-from wavegen.probes import Answer, Case, Expectation, Fact, Finding, Group, Inodes, Probe, Severity, State, Value, Verdict, Want, Where
+from wavegen.probes import Answer, Case, Expectation, Fact, Finding, Group, Inodes, Need, Probe, Severity, State, Value, Verdict, Want, Where
 from wavegen.probes.catalogue import DANGEROUS, HOME_SECRETS, PROBES, SECRETS, SOCKETS, TO_SOCKETS, cases
-from wavegen.probes.expect import governing, home, host, project
+from wavegen.probes.expect import governing, home, host, project, refused
 from wavegen.probes.judge import control, judge
+from wavegen.seccomp import Action, Condition, Filter, Rule
 from wavegen.trials import TRIALS
+from wavegen.verify import tasks_of
 
 HELD, BROKEN, INCONCLUSIVE, OPEN = Verdict.HELD, Verdict.BROKEN, Verdict.INCONCLUSIVE, Verdict.OPEN
 REACHED, STOPPED, UNKNOWN = State.REACHED, State.STOPPED, State.UNKNOWN
@@ -383,9 +386,10 @@ KINDS = {
     "minimal": "",
     "grants": GRANTS,
     "denies": DENIES,
-    "limits": "limits: {pids: 100, memory: 1g, cpus: 1.5, tmp: 64m}",
+    "limits": "limits: {pids: 100, memory: 1g, cpus: 1.5, files: 256, tmp: 64m}",
     "no-filter": "seccomp: 'off'",
     "strict-filter": "seccomp: strict",
+    "opened-filter": "seccomp_allow: [ptrace, bpf]",
     "nested": "shells: {default: {nested: true}}",
     "warn": "fallback: warn",
     "tmpfs-home": "home: tmpfs",
@@ -394,7 +398,7 @@ KINDS = {
     "own-shells": "shells: {a: {}, b: {network: host, packages: [go]}, c: {network: open}, d: {network: filtered, domains: [x.org]}, e: {sandbox: false}}",
     "variables": "env_passthrough: [NPM_TOKEN, LD_PRELOAD, SSH_AUTH_SOCK, ANTHROPIC_API_KEY, TERM, PERL5LIB]",
     "scratch": "paths: [{path: /tmp, access: write, socket: true}, {path: /var/tmp, access: read}]",
-    "full": f"{GRANTS}, deny_read_paths: [.env, /etc/hosts], limits: {{pids: 9, memory: 1g}}, seccomp: 'off', fallback: warn, home: tmpfs, "
+    "full": f"{GRANTS}, deny_read_paths: [.env, /etc/hosts], limits: {{pids: 90, memory: 1g}}, seccomp: 'off', fallback: warn, home: tmpfs, "
     "env_passthrough: [NPM_TOKEN, SSH_AUTH_SOCK], shells: {default: {nested: true}, restricted: {nested: true}, own: {network: none}}",
 }
 of_every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -595,7 +599,7 @@ def test_without_a_line_that_denies_there_is_nothing_denied_to_try() -> None:
     assert not [name for name in found if name.startswith(("R21", "W25", "W26", "U07", "U08", "L05", "L06"))]
 
 
-NETWORK = ("N01", "N02", "N03", "N04", "N05", "N06", "N07", "N08", "N14", "P06 net")
+NETWORK = ("N01", "N02", "N03", "N04", "N05", "N06", "N07", "N08", "N08b", "N14", "P06 net")
 
 
 @pytest.mark.parametrize("mode", ["none", "open", "filtered"])
@@ -604,13 +608,15 @@ def test_without_the_hosts_network_nothing_of_it_is_reached(mode: str) -> None:
     found = by_id(policy)
     assert policy.network.mode is NetworkMode(mode)
     assert set(wants(found, *NETWORK)) == {Want.STOPPED}
-    assert {found[name].layer for name in NETWORK} == {"network namespace"}
+    assert {(found[name].layer, found[name].needs) for name in NETWORK} == {("network namespace", None)}
     assert {lines(found[name]) for name in NETWORK} == {("wave.yaml", 2)}
 
 
 def test_the_hosts_network_is_open_and_its_sockets_are_not() -> None:
     found = default()
-    assert {(found[name].want, found[name].note) for name in NETWORK} == {(Want.OPEN, "network: host")}
+    assert {(found[name].want, found[name].note) for name in NETWORK if name != "N08"} == {(Want.OPEN, "network: host")}
+    # Abstract sockets are of the network, and the second layer holds them where the kernel can.
+    assert (found["N08"].want, found["N08"].layer, found["N08"].needs) == (Want.STOPPED, "landlock", Need.SCOPES)
     assert set(wants(found, "N09", "N09b", "N13", "N15", "N17")) == {Want.STOPPED}
     other = {f"P06 {kind}" for kind in ("cgroup", "ipc", "mnt", "pid", "user", "uts")}
     assert {found[name].want for name in other} == {Want.STOPPED}
@@ -635,64 +641,169 @@ def test_where_every_secret_is_listed_none_is_stopped() -> None:
     assert [found[f"E01 {name}"].want for name in SECRETS] == [Want.OPEN] * len(SECRETS)
 
 
+FILTERED = ("K01", "K02", "K03", "K04", "K05", "K09", "K10", "K11b", "K12", "K13", "K14", "K15", "K16", "N15", "T01b")
+
+
 @pytest.mark.parametrize("seccomp", ["default", "strict"])
-def test_what_the_filter_refuses_is_stopped_and_what_it_does_not_is_open(seccomp: str) -> None:
+def test_what_the_filter_refuses_is_stopped_by_it(seccomp: str) -> None:
     found = default(f"seccomp: {seccomp}")
-    assert set(wants(found, "K01", "K10", "K12", "K13", "K16", "N15", "T01", "T01b")) == {Want.STOPPED}
-    assert set(wants(found, "K02", "K03", "K04", "K05", "K09", "K14", "K15", "K11b others", "T02")) == {Want.OPEN}
-    assert {found[name].layer for name in ("K01", "K10", "K12", "K13", "K16", "N15", "T01", "T01b")} == {"seccomp"}
-    assert told(found["K11b"])["names"] == ("vsock",)
-    assert lines(found["K01"]) == ("wave.yaml", 2)
+    assert {(name, found[name].want, found[name].layer, lines(found[name])) for name in (*FILTERED, "T01")} == {
+        (name, Want.STOPPED, "seccomp", ("wave.yaml", 2)) for name in (*FILTERED, "T01")
+    }
+    assert not [name for name in found if name.endswith(" others") and name[0] in "KNT"]
+    assert told(found["K02"])["names"] == ("bpf",)
+    assert {"ptrace", "unshare", "setns", "fsopen", "pidfd_getfd"} <= words(told(found["K14"])["names"])
+    assert {"vsock", "alg", "xdp", "can"} <= words(told(found["K11b"])["names"])
     # Capabilities and sessions are held without any filter.
     assert set(wants(found, "K06", "K07", "K08", "K11", "K18", "T02b")) == {Want.STOPPED}
+    assert "seccomp" not in {found[name].layer for name in ("K06", "K07", "K08", "K11", "K18", "T02b")}
+
+
+def test_a_call_that_the_manifest_lets_through_is_open_and_no_other() -> None:
+    before, after = default(), default("seccomp_allow: [ptrace, io_uring_enter, bpf]")
+    assert {name for name in {*before, *after} if wants(before, name) != wants(after, name)} == {"K02", "K05 others", "K14 others"}
+    for name, calls in (("K02", ("bpf",)), ("K05 others", ("io_uring_enter",)), ("K14 others", ("ptrace",))):
+        assert (after[name].want, after[name].note, told(after[name])["names"]) == (Want.OPEN, "the manifest lets it through", calls)
+        held = name.removesuffix(" others")
+        if held != name:
+            assert words(told(after[held])["names"]) == words(told(before[held])["names"]) - set(calls) != set()
+
+
+@pytest.mark.parametrize("seccomp", ["default", "strict", "'off'"])
+def test_what_shares_the_terminal_is_not_signalled_where_the_kernel_can_hold_it(seccomp: str) -> None:
+    one = default(f"seccomp: {seccomp}")["T02"]
+    layer, needs = ("a session of its own", None) if "off" in seccomp else ("landlock", Need.SCOPES)
+    assert (one.want, one.layer, one.needs) == (Want.STOPPED, layer, needs)
 
 
 def test_without_a_filter_calls_are_open_and_the_terminal_is_not_shared() -> None:
     found = default("seccomp: 'off'")
-    opened = ("K01", "K02", "K10", "K12", "K13", "K16", "K11b", "N15")
-    assert {(found[name].want, found[name].note, lines(found[name])) for name in opened} == {(Want.OPEN, "seccomp: off", ("wave.yaml", 2))}
+    assert {(found[name].want, found[name].note, lines(found[name])) for name in FILTERED} == {(Want.OPEN, "seccomp: off", ("wave.yaml", 2))}
     assert {(found[name].want, found[name].layer) for name in ("T01", "T02")} == {(Want.STOPPED, "a session of its own")}
     assert set(wants(found, "T01b", "T04")) == {Want.OPEN}
     assert set(wants(found, "K06", "K07", "K08", "K11", "K18", "P03", "P04")) == {Want.STOPPED}
 
 
-@pytest.mark.parametrize("refused", [frozenset(), frozenset({"bpf", "clone3", "TIOCLINUX"})], ids=["nothing", "others"])
-def test_expectations_follow_the_filter_that_there_is(refused: frozenset[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bwrap, "refused_calls", lambda _: refused)
+def refusing(*rules: Rule) -> Filter:
+    return Filter(name="other", default=Action.ALLOW, rules=rules)
+
+
+OTHER = refusing(
+    Rule(names=("bpf", "clone3"), action=Action.EPERM, why="a test"),
+    Rule(names=("ioctl",), action=Action.EPERM, why="a test", when=(Condition(argument=1, values=(0x541C,)),)),
+    Rule(names=("socket",), action=Action.EPERM, why="a test", when=(Condition(argument=0, values=(38,)),)),
+)
+
+
+@pytest.mark.parametrize("other", [None, refusing(), OTHER], ids=["none", "nothing", "others"])
+def test_expectations_follow_the_filter_that_there_is(other: Filter | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bwrap, "filter_of_shell", lambda _: other)
     found = default()
-    assert wants(found, "K01", "K10", "K12", "N15", "T01") == [Want.OPEN] * 5
-    assert wants(found, "K02", "K15", "T01b") == [Want.STOPPED if refused else Want.OPEN] * 3
+    assert wants(found, "K01", "K03", "K09", "K10", "K14", "N15", "T01") == [Want.OPEN] * 7
+    assert wants(found, "K02", "K15", "T01b") == [Want.STOPPED if other is OTHER else Want.OPEN] * 3
+    # Any filter at all refuses calls of other architectures.
+    assert wants(found, "K12", "K13") == [Want.OPEN if other is None else Want.STOPPED] * 2
+    if other is OTHER:
+        assert (told(found["K11b"])["names"], found["K11b"].want, found["K11b others"].want) == (("alg",), Want.STOPPED, Want.OPEN)
     assert not {name for name, one in found.items() if one.want is Want.OPEN and not one.note}
+
+
+REFUSED = ("keyctl", "bpf", "ptrace", "unshare", "setns", "clone3", "TIOCSTI", "TIOCLINUX", "personality", "raw", "packet", "vsock", "foreign")
+# Some are refused by their arguments alone, and none are given.
+LET_THROUGH = ("read", "openat", "clone", "execve", "ioctl", "seccomp", "landlock_restrict_self")
+
+
+@pytest.mark.parametrize("seccomp", ["default", "strict", "'off'"])
+@pytest.mark.parametrize(("name", "there"), [*((name, True) for name in REFUSED), *((name, False) for name in LET_THROUGH)])
+def test_a_probes_name_for_a_call_says_whether_the_filter_refuses_it(name: str, there: bool, seccomp: str) -> None:
+    assert refused(shell("default", f"seccomp: {seccomp}"), name) is (there and "off" not in seccomp)
 
 
 def test_namespaces_inside_are_open_only_where_they_are_asked_for() -> None:
     before, after = default(), default("shells: {default: {nested: true}}")
-    changed = {name for name in before if before[name].want is not after[name].want}
-    assert changed == {"P07", "P08"}
-    assert {(after[name].want, after[name].note, lines(after[name])) for name in changed} == {(Want.OPEN, "nested: true", ("wave.yaml", 2))}
+    changed = {name for name in {*before, *after} if wants(before, name) != wants(after, name)}
+    assert changed == {"P07", "P08", "K14 others"}
+    assert {(after[name].want, after[name].note) for name in changed} == {(Want.OPEN, "nested: true")}
+    assert {lines(after[name]) for name in ("P07", "P08")} == {("wave.yaml", 2)}
+    # What a sandbox is made of, and nothing that reaches into other processes.
+    opened = words(told(after["K14 others"])["names"])
+    assert opened == {"fsopen", "open_tree", "move_mount", "setns", "unshare"}
+    assert words(told(after["K14"])["names"]) == words(told(before["K14"])["names"]) - opened
+    assert "ptrace" in words(told(after["K14"])["names"])
 
 
-@pytest.mark.parametrize("text", ["", "limits: {pids: 50, memory: 64m}"])
-def test_a_bound_that_is_not_enforced_is_open_and_not_tried(text: str) -> None:
-    found = default(text)
-    for name, bound in (("Q01", "pids"), ("Q02", "memory")):
-        assert (found[name].want, found[name].tried) == (Want.OPEN, False)
-        assert found[name].note == f"limits.{bound} is not {'enforced in this version' if text else 'set'}"
+MOST = ("Q01", "Q02", "Q05")
 
 
-def test_a_bound_that_is_enforced_is_tried_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bwrap, "ENFORCED_LIMITS", frozenset({"pids", "memory", "tmp"}))
-    found = default("limits: {pids: 50, memory: 64m}")
-    assert [(found[name].want, found[name].tried, told(found[name])) for name in ("Q01", "Q02")] == [
-        (Want.STOPPED, True, {"most": 50}),
-        (Want.STOPPED, True, {"most": 64 << 20}),
+def test_bounds_that_are_not_written_are_tried_with_their_defaults() -> None:
+    found = default()
+    assert [(found[name].want, found[name].layer, found[name].tried, told(found[name])["most"], found[name].needs) for name in MOST] == [
+        (Want.STOPPED, "limits", True, 4096, Need.NOT_ROOT),
+        (Want.STOPPED, "limits", True, Fact("memory share"), None),
+        (Want.STOPPED, "limits", True, 65536, None),
     ]
-    assert wants(default(), "Q01", "Q02") == [Want.OPEN, Want.OPEN]
+    assert {lines(found[name]) for name in MOST} == {None}
 
 
-def test_only_bounds_that_are_not_enforced_and_launches_that_race_are_not_tried() -> None:
+def test_bounds_that_are_written_are_tried_with_their_values() -> None:
+    found = default("limits: {pids: 50, memory: 64m, files: 100}")
+    assert [(found[name].want, found[name].layer, found[name].tried, told(found[name])["most"], found[name].needs) for name in MOST] == [
+        (Want.STOPPED, "limits", True, 50, Need.BOUND_PROCESSES),
+        (Want.STOPPED, "limits", True, 64 << 20, None),
+        (Want.STOPPED, "limits", True, 100, None),
+    ]
+    assert {lines(found[name]) for name in MOST} == {("wave.yaml", 2)}
+
+
+class Machine(Ground):
+    """A ground on a machine that has some of what is needed; nothing is planted."""
+
+    via = "wrapper"
+
+    def __init__(self, *there: Need) -> None:
+        self.there = there
+
+    def has(self, need: Need) -> bool:
+        return need in self.there
+
+    def resolved(self, value: Value, _: Policy) -> Any:
+        return repr(value)
+
+
+def here(machine: Machine, text: str = "") -> dict[str, Expectation]:
+    return {task.case.id: task.case.expectation for task in tasks_of(machine, shell("default", text))}
+
+
+@pytest.mark.parametrize(
+    ("need", "text", "names", "tried"),
+    [
+        (Need.SCOPES, "", {"N08", "T02"}, True),
+        (Need.NOT_ROOT, "", {"Q01"}, False),
+        (Need.BOUND_PROCESSES, "limits: {memory: 1g}", {"Q01"}, False),
+    ],
+)
+def test_what_a_machine_lacks_is_open_there_and_held_elsewhere(need: Need, text: str, names: set[str], tried: bool) -> None:
+    everywhere, lacking = here(Machine(*Need), text), here(Machine(*(other for other in Need if other is not need)), text)
+    assert everywhere == default(text)
+    assert {name for name in everywhere if everywhere[name] != lacking[name]} == names
+    for name in names:
+        assert everywhere[name].want is Want.STOPPED
+        found = lacking[name]
+        # A bound that is not there would use the machine up.
+        assert (found.want, found.layer, found.note, found.tried) == (Want.OPEN, "", f"this machine has no {need.value}", tried)
+        assert (found.arguments, found.origin) == (everywhere[name].arguments, everywhere[name].origin)
+
+
+def test_only_what_works_or_is_held_on_every_machine_needs_nothing_of_it() -> None:
+    found = [one for kind in KINDS for policy in policies(kind) for one in cases(policy) if one.expectation.needs]
+    assert {one.expectation.needs for one in found} == set(Need)
+    assert {one.probe.id for one in found} == {"N08", "T02", "Q01"}
+    assert {one.expectation.want for one in found} == {Want.STOPPED}
+
+
+def test_only_what_would_wake_services_and_launches_that_race_are_not_tried() -> None:
     untried = [one for kind in KINDS for policy in policies(kind) for one in cases(policy) if not one.expectation.tried]
-    assert {one.probe.id for one in untried} == {"Q01", "Q02", "L06", "T04", "N09b", "N10", "N19"}
+    assert {one.probe.id for one in untried} == {"L06", "T04", "N09b", "N10", "N19"}
     assert {one.expectation.want for one in untried} == {Want.OPEN}
 
 
@@ -914,7 +1025,8 @@ def random_manifest(seed: int) -> str:
         ("seccomp", ("default", "strict", "off")),
         ("fallback", ("warn", "error")),
         ("home", ("private", "tmpfs")),
-        ("limits", ({"pids": 9}, {"memory": "1g", "tmp": "8m"}, {"cpus": 1.5}, {})),
+        ("seccomp_allow", (["ptrace"], ["bpf", "io_uring_setup"], [])),
+        ("limits", ({"pids": 16}, {"memory": "1g", "tmp": "8m"}, {"cpus": 1.5, "files": 64}, {})),
         ("default_allowed_domains", ([], ["x.org"])),
     ):
         if chance.random() < 0.5:

@@ -71,9 +71,9 @@ def test_gaps_of_every_manifest_are_listed_the_first_time_and_counted_later(tmp_
     (tmp_path / "wave.yaml").write_text(MANIFEST)
     first = wavegen("render", cwd=tmp_path).stderr
     assert "default: network: host reaches the host's loopback services" in first
-    (tmp_path / "wave.yaml").write_text(MANIFEST + "runtime: {sandbox: {limits: {pids: 5}}}\n")
+    (tmp_path / "wave.yaml").write_text(MANIFEST + "runtime: {sandbox: {limits: {pids: 50}}}\n")
     later = wavegen("render", cwd=tmp_path).stderr
-    assert "wave.yaml:2:29: gap: default, restricted: limits.pids are not enforced" in later
+    assert "wave.yaml:2:29: gap: default, restricted: limits bind all processes together only where a control group can be made" in later
     assert "network: host" not in later
     assert "more gaps, as before (wavegen plan lists them)" in later
     assert "network: host" in wavegen("plan", cwd=tmp_path).stderr

@@ -201,7 +201,7 @@ def test_decoder_and_schema_agree_about_real_manifests(manifest: Path | None) ->
 
 @pytest.mark.parametrize("size", ["4g", "4G", "512", "512m", "1.5g", "4gb", "g", "", "-1", "4 g"])
 def test_planner_and_schema_take_the_same_sizes(tmp_path: Path, size: str) -> None:
-    text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{limits: {{memory: '{size}'}}}}}}\n"
+    text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{limits: {{tmp: '{size}'}}}}}}\n"
     (tmp_path / "wave.yaml").write_text(text)
     assert schema_takes(parse(text), VALIDATOR) is (call("plan", cwd=tmp_path).status == 0)
 
