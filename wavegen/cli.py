@@ -86,6 +86,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
     """
     from wavegen import backends, project, repository
+    from wavegen.manifest import BackendName
     from wavegen.output import Reason, Tree
 
     loaded = project.load(manifest, accept=accept_new)
@@ -107,7 +108,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     _after_render(tree, done, git_add=git_add)
-    if done:
+    if done or loaded.plan.backend is BackendName.LANDLOCK:
         from wavegen import audit as left_behind
         from wavegen.log import state
         from wavegen.output import digest
