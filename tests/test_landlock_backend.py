@@ -8,18 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fence import PYTHON, USER, Fence, name_of, users
+from fence import PYTHON, Fence, name_of, users
 from helpers import call, in_place_of_bwrap, project
 from stand_in import Server, echo
 
 from wavegen.manifest import Seccomp
+from wavegen.seccomp import Arch
+from wavegen.seccomp.bpf import assembled
 from wavegen.seccomp.filters import filter_of
 
 pytestmark = pytest.mark.needs("landlock")
@@ -151,7 +152,7 @@ def test_what_is_outside_stays_outside(fence: Alone, attempts: tuple[str, ...], 
     done = subprocess.run([*prefix, PYTHON, "-c", TRY, *attempts], capture_output=True, text=True, check=True)
     outside = json.loads(done.stdout)
     # All of it is possible for this user without the fence; io_uring where the machine has it.
-    assert {name for name, answer in outside.items() if answer not in ("ok",)} <= {"io_uring", "mptcp", "fast_open"}
+    assert {name for name, answer in outside.items() if answer != "ok"} <= {"io_uring", "mptcp", "fast_open"}
     assert {name for name, answer in inside.items() if answer == "ok"} == ALLOWED[shell] & {name for name, answer in outside.items() if answer == "ok"}
     assert {inside[name] for name in ("read", "ssh", "list", "write", "remove", "environ")} == {"EACCES"}
     assert {inside[name] for name in ("signal", "abstract")} == {"EPERM"}
@@ -201,7 +202,8 @@ def test_home_is_private_and_kept_and_tmp_is_gone_with_the_shell(fence: Alone) -
     assert not (fence.home / "kept").exists()
     assert (Path(home) / "kept").read_text() == "kept\n"
     assert not Path(tmp).exists()
-    assert umask == f"{os.umask(o := os.umask(0)) and o or o:04o}"
+    os.umask(mask := os.umask(0))
+    assert umask == f"{mask:04o}"
     assert fence.enter("cat", "kept", cwd=fence.project).returncode == 1
     assert fence.enter("sh", "-c", "cat ~/kept").stdout == "kept\n"
 
@@ -261,7 +263,7 @@ def test_a_listed_name_is_reached_and_no_other(fence: Alone, server: Server) -> 
     assert reached == "ping"
     assert {refused.split()[1], loopback.split()[1]} == {"403"}
     log = next(fence.home.glob(".local/state/wavegen/*/restricted/network.jsonl")).read_text()
-    assert [json.loads(line)["verdict"] for line in log.splitlines()][-3:] == ["allow", "deny", "deny"]
+    assert sorted(json.loads(line)["verdict"] for line in log.splitlines()) == ["allow", "deny", "deny"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs two users")
@@ -309,7 +311,9 @@ def test_the_status_is_the_commands_or_says_why_there_is_none(fence: Alone, shel
 
 def test_a_signal_to_the_launcher_reaches_the_command(fence: Alone) -> None:
     script = "trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
-    with subprocess.Popen(fence.argv("default", ("sh", "-c", script)), env=fence.environment(), cwd=fence.project, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        fence.argv("default", ("sh", "-c", script)), env=fence.environment(), cwd=fence.project, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
@@ -324,7 +328,7 @@ def test_what_is_left_running_ends_with_the_shell(fence: Alone) -> None:
     assert subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).returncode == 1
 
 
-CTRL_C = r"""
+ON_A_TERMINAL = r"""
 import os, pty, sys, time
 pid, master = pty.fork()
 if not pid:
@@ -336,23 +340,40 @@ def until(what):
     while what not in said:
         assert time.monotonic() < end, said
         said += os.read(master, 4096)
-os.write(master, b"trap 'echo IN''T' INT; echo READ''Y\n")
+"""
+ONCE = r"""
 until(b"READY")
-os.write(master, b"sleep 30 || echo ENDE''D\n")
-time.sleep(1)
 os.write(master, b"\x03")
-until(b"ENDED") if False else time.sleep(0.5)
+until(b"DONE")
+print(said.count(b"GOT"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+SURVIVES = r"""
+os.write(master, b"echo READ''Y; sleep 40\n")
+until(b"READY")
+time.sleep(0.5)
+os.write(master, b"\x03")
+time.sleep(0.5)
 os.write(master, b"echo ALI''VE; exit 5\n")
 until(b"ALIVE")
-print(said.count(b"INT\r\n"), os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
 
+def on_a_terminal(fence: Alone, play: str, *command: str) -> str:
+    words = [PYTHON, "-c", ON_A_TERMINAL + play, *fence.argv("default", command)]
+    done = subprocess.run(words, env=fence.environment(), cwd=fence.project, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_ctrl_c_reaches_the_command_once(fence: Alone) -> None:
+    """It would come twice if the launcher passed on what the terminal sends to both."""
+    script = "import signal, time; signal.signal(2, lambda *_: print('GOT', flush=True)); print('READY', flush=True); time.sleep(1.5); print('DONE', flush=True); raise SystemExit(4)"
+    assert on_a_terminal(fence, ONCE, PYTHON, "-I", "-S", "-c", script) == "1 4\n"
+
+
 def test_ctrl_c_ends_what_runs_and_the_shell_survives(fence: Alone) -> None:
-    done = subprocess.run(
-        [PYTHON, "-c", CTRL_C, *fence.argv("default", ())], env=fence.environment(), cwd=fence.project, capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout in ("1 5\n", "0 5\n"), done.stderr
+    assert on_a_terminal(fence, SURVIVES) == "5\n"
 
 
 def test_without_a_terminal_the_command_has_a_session_of_its_own(fence: Alone) -> None:
@@ -369,17 +390,12 @@ def test_it_starts_without_bwrap_and_where_no_namespace_can_be_made(own: Alone) 
     no_userns = filter_of(Seccomp.DEFAULT, nested=False)
     assert no_userns
     # No user namespace can be made below this filter, nor does bwrap work.
-    from wavegen.seccomp import Arch
-    from wavegen.seccomp.bpf import assembled
-
     path = own.base / "filter"
     path.write_bytes(assembled(no_userns, *Arch))
     path.chmod(0o644)
     shim = [PYTHON, "-I", "-S", str(own.project / ".wavegen/runtime/shim.py"), "--seccomp", str(path), "--"]
     entry = own.argv("default", ("sh", "-c", "unshare -U true || echo NONE"))
-    done = subprocess.run(
-        [*in_place_of_bwrap(broken), *shim, *entry], env=own.environment(), cwd=own.project, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([*in_place_of_bwrap(broken), *shim, *entry], env=own.environment(), cwd=own.project, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "NONE\n"), done.stderr
     # And the machine of the test is as it says.
     outside = subprocess.run([*shim, "unshare", "-U", "true"], capture_output=True, text=True)
@@ -403,7 +419,9 @@ confined.main(sys.argv[3:])
         ("0", "host", "warn", 0, "NOT SANDBOXED"),
     ],
 )
-def test_a_kernel_that_holds_too_little_runs_nothing(own: Alone, abi: str, network: str, fallback: str, status: int, said: str) -> None:
+def test_a_kernel_that_holds_too_little_runs_nothing(  # noqa: PLR0917
+    own: Alone, abi: str, network: str, fallback: str, status: int, said: str
+) -> None:
     settings = ["--shell", "default", "--network", network, "--fallback", fallback, "--", "--project", str(own.project), "echo", "RAN"]
     done = subprocess.run([PYTHON, "-I", "-S", "-c", NO_LANDLOCK, str(own.project / ".wavegen/runtime"), abi, *settings], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (status, "RAN\n" if fallback == "warn" else "")
@@ -420,7 +438,7 @@ def test_run_refuses_what_a_command_changed_until_it_is_rendered_again() -> None
         for name in ("wave.yaml", ".wavegen/bin/landlock-default", ".wavegen/runtime/confined.py", ".wavegen/seccomp/default.bpf", ".wavegen/lock.json"):
             done = fence.wavegen("run", "--", "sh", "-c", f"printf '\\n' >>{name}")
             assert done.returncode == 0, done.stderr
-            assert "wavegen: audit: 1 thing" in done.stderr
+            assert "the host would run or follow" in done.stderr
             refused = fence.wavegen("run", "--", "echo", "RAN")
             assert (refused.returncode, refused.stdout) == (125, ""), name
             assert "wavegen render" in refused.stderr
@@ -468,7 +486,12 @@ def test_an_ignored_rule_is_an_error_and_renders_nothing(tmp_path: Path, more: s
 
 @pytest.mark.parametrize(
     ("kind", "said"),
-    [("hide", "Landlock cannot hide"), ("home", "holds the home directory"), ("link", "is a link that a command could have made"), ("missing", "does not exist")],
+    [
+        ("hide", "Landlock cannot hide"),
+        ("home", "holds the home directory"),
+        ("link", "is a link that a command could have made"),
+        ("missing", "does not exist"),
+    ],
 )
 def test_what_is_seen_only_at_the_start_is_refused_there(own: Alone, kind: str, said: str) -> None:
     base, inside = own.base, own.project / "sub/secret"
@@ -505,10 +528,11 @@ def test_scripts_are_rendered_only_where_the_manifest_says_so(tmp_path: Path) ->
     root = project(tmp_path, "metadata: {name: d}\n")
     assert call("render", cwd=root).status == 0
     assert not list((root / ".wavegen/bin").glob("landlock-*"))
-    (root / "wave.yaml").write_text("metadata: {name: d}\nruntime: {sandbox: {backend: landlock}}\n")
+    (root / "wave.yaml").write_text("metadata: {name: d}\nruntime: {sandbox: {backend: landlock, shells: {n: {network: open}}}}\n")
     done = call("render", cwd=root)
-    assert sorted(path.name for path in (root / ".wavegen/bin").glob("landlock-*")) == ["landlock-default", "landlock-restricted"]
-    for said in ("named sockets of the host", "Landlock knows ports and no addresses", "git's hooks and settings", "existence" if False else "whether they exist"):
+    assert sorted(path.name for path in (root / ".wavegen/bin").glob("landlock-*")) == ["landlock-default", "landlock-n", "landlock-restricted"]
+    done = call("plan", cwd=root)
+    for said in ("named sockets of the host", "Landlock knows ports and no addresses", "git's hooks and settings", "files outside whose names are known"):
         assert said in done.output
 
 
@@ -518,4 +542,3 @@ def test_print_shows_what_is_asked_and_what_is_held(own: Alone) -> None:
     assert {"connect_tcp", "abstract"} <= set(held["requested"])
     assert held["enforced"] == [name for name in held["requested"] if name not in held["missing"]]
     assert not (own.project / "made").exists()
-    assert USER and threading

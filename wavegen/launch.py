@@ -12,8 +12,8 @@ from wavegen.backends.landlock import PREFIX, script
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
-from wavegen.policy import Plan, Policy
 from wavegen.output import read_lock
+from wavegen.policy import Plan, Policy
 from wavegen.project import Project
 from wavegen.quote import sh
 from wavegen.tools import SYSTEM, directories, find

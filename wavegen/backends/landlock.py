@@ -99,7 +99,6 @@ def _ground(shell: Policy) -> tuple[PathRule, ...]:
 
 # --- what it does not hold
 
-_ALONE = Origin("Landlock alone")
 _ALWAYS = (
     (
         Effect.WEAKER,
@@ -118,8 +117,7 @@ _ALWAYS = (
     ),
     (
         Effect.WEAKER,
-        "of files outside, whether they exist, their size, owner, times and names that are known can be looked at; mode, owner, times and attributes of "
-        "files that belong to this user can be changed",
+        "files outside whose names are known can be looked up (size, owner, times), and those of this user get other modes, owners, times and attributes",
         "use bubblewrap, or a user of its own",
     ),
     (Effect.WEAKER, "limits and priorities of this user's other programs can be lowered (prlimit)", "start the shell as a user of its own"),
@@ -140,11 +138,13 @@ _ALWAYS = (
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What Landlock alone does not hold."""
     for shell in shells(plan):
-        yield from (_gap(shell, effect, what, remedy, _ALONE) for effect, what, remedy in _ALWAYS)
+        yield from (_gap(shell, effect, what, remedy, plan.backend_origin) for effect, what, remedy in _ALWAYS)
         yield from _path_gaps(shell)
         yield from _network_gaps(shell)
         if shell.network.mode is NetworkMode.HOST:
-            yield _gap(shell, Effect.STRICTER, "of the host's system only what a minimal root holds can be read", "grant what is needed: paths", _ALONE)
+            yield _gap(
+                shell, Effect.STRICTER, "of the host's system only what a minimal root holds can be read", "grant what is needed: paths", plan.backend_origin
+            )
         if shell.nested:
             yield _gap(shell, Effect.STRICTER, "nested: true has no effect: Landlock refuses mounts", "use bubblewrap", shell.origin)
 

@@ -8,7 +8,7 @@ This file also runs where python3 is too old, to say so.
 import os
 import sys
 
-if sys.version_info < (3, 10):
+if sys.version_info < (3, 10):  # noqa: UP036
     sys.stderr.write("wavegen: error: python3 is older than 3.10 (install a newer one)\n")
     sys.exit(125)
 
@@ -16,6 +16,6 @@ if sys.version_info < (3, 10):
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 
-import confined
+import confined  # noqa: E402
 
 confined.main(sys.argv[1:])

@@ -8,6 +8,7 @@ Standard library only; Python 3.10 and newer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 CANNOT = 125
 PROXIED = ("open", "filtered")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin"
-_NO_PROJECT = frozenset(
-    "/ /bin /boot /dev /dev/shm /etc /home /lib /lib32 /lib64 /libx32 /mnt /media /nix /opt /proc /root /run /sbin /srv /sys /tmp /usr /usr/local /var /var/tmp".split()
-)
+_NO_PROJECT = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/mnt", "/media", "/nix", "/opt", "/root")
+_NO_PROJECT += ("/run", "/sbin", "/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp")
 # A terminal of /dev/pts may be any other of the user's, and /dev/shm is shared with all programs of the host: neither is granted.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _MEMORY_SHARE = 75
@@ -260,6 +260,11 @@ def grant(settings: Settings, places: Places) -> None:
                 cannot(f"{path} does not exist", f"{one.asked} asks for it; create it, or write optional: true")
             continue
         _fit(one, path, places)
+    _apart(settings, places)
+
+
+def _apart(settings: Settings, places: Places) -> None:
+    """Nothing that is to stay outside lies in what is granted."""
     readable = [os.path.realpath(path) for path in settings.reads if os.path.lexists(path)]
     shown = [*readable, *(one.real for one in settings.grants if one.real), places.project]
     for place in shown:
@@ -301,19 +306,17 @@ def link(settings: Settings, places: Places) -> None:
             try:
                 for part in above:
                     # No link may lead this process anywhere: the home is the command's.
-                    try:
+                    with contextlib.suppress(FileExistsError):
                         os.mkdir(part, 0o700, dir_fd=handle)
-                    except FileExistsError:
-                        pass
                     below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
                     os.close(handle)
                     handle = below
-                try:
+                with contextlib.suppress(FileExistsError):
                     os.symlink(places.path(one.path), last, dir_fd=handle)
-                except FileExistsError:
-                    pass
             except OSError as failed:
-                cannot(f"~/{'/'.join(above)} of the private home is no directory: {failed.strerror}", f"{one.asked} asks for it; remove it from {places.private}")
+                cannot(
+                    f"~/{'/'.join(above)} of the private home is no directory: {failed.strerror}", f"{one.asked} asks for it; remove it from {places.private}"
+                )
             finally:
                 os.close(handle)
 
@@ -369,7 +372,7 @@ def environment(settings: Settings, places: Places, ports: Sequence[int]) -> dic
         given = dict(entry.partition(b"=")[::2] for entry in stream.read().split(b"\0") if b"=" in entry)
     # What cannot be read would hide that a command is not there.
     readable = [os.path.realpath(place) for place in (*settings.reads, places.project, *(one.real for one in settings.grants if one.real))]
-    listed = [part for part in os.environ.get("wg_path", SYSTEM_PATH).split(":") if part.startswith("/")]
+    listed = [part for part in os.environ.get("wg_path", SYSTEM_PATH).split(":") if part.startswith("/")]  # noqa: SIM112  as the wrapper names it
     path = [part for part in listed if any(within(os.path.realpath(part), place) for place in readable)]
     found = {os.fsencode(name): given[os.fsencode(name)] for name in settings.passed if os.fsencode(name) in given}
     fixed = dict(settings.fixed)
@@ -407,7 +410,12 @@ def able(settings: Settings) -> list[str]:
         _without(settings, f"this kernel's Landlock (ABI {abi}) does not hold {', '.join(missing)}", "take Linux 6.7 or newer, or use bubblewrap")
     if machine not in ("x86_64", "aarch64") and (settings.seccomp or settings.network != "host"):
         _without(settings, f"there is no system call filter for {machine}", "use x86_64 or aarch64")
-    late = (("ioctl_dev", "device controls (ioctl)"), ("abstract", "abstract sockets"), ("signal", "signals to other programs"), ("resolve_unix", "named sockets"))
+    late = (
+        ("ioctl_dev", "device controls (ioctl)"),
+        ("abstract", "abstract sockets"),
+        ("signal", "signals to other programs"),
+        ("resolve_unix", "named sockets"),
+    )
     return [f"{what} since ABI {shim.RIGHTS[name][2]}, this kernel has {abi}" for name, what in late if shim.RIGHTS[name][2] > abi]
 
 

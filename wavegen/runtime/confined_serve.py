@@ -82,7 +82,7 @@ def run(settings: Settings, places: Places) -> NoReturn:
     os._exit(status)
 
 
-def _become(settings: Settings, places: Places, ports: Sequence[int], parent: int, mask: set[signal.Signals]) -> None:
+def _become(settings: Settings, places: Places, ports: Sequence[int], parent: int, mask: set[int | signal.Signals]) -> None:
     """All that the child does."""
     variables = environment(settings, places, ports)
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
@@ -134,7 +134,7 @@ def _egress(settings: Settings, places: Places) -> Egress:
     options = Options(["--state", places.state, "--shell", settings.shell, *settings.rules])
     if options.upstream:
         proxy, direct = (os.environ.get(name) or os.environ.get(name.lower(), "") for name in ("HTTPS_PROXY", "NO_PROXY"))
-        os.environ["wg_upstream"] = f"{proxy}\n{direct}" if proxy else ""
+        os.environ["wg_upstream"] = f"{proxy}\n{direct}" if proxy else ""  # noqa: SIM112  as launch_serve.py reads it
     upstream = launch_serve.upstream(options)
     log = Log(f"{places.state}/network.jsonl", settings.shell)
     return Egress(options.rules(), log, shell=settings.shell, connect_to=options.connect_to, upstream=upstream, admit=is_ours)
