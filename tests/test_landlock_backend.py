@@ -339,7 +339,10 @@ def until(what):
     end = time.monotonic() + 20
     while what not in said:
         assert time.monotonic() < end, said
-        said += os.read(master, 4096)
+        try:
+            said += os.read(master, 4096)
+        except OSError:
+            raise SystemExit(f"it ended with {os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])} and said {said}")
 """
 ONCE = r"""
 until(b"READY")
@@ -368,7 +371,8 @@ def on_a_terminal(fence: Alone, play: str, *command: str) -> str:
 
 def test_ctrl_c_reaches_the_command_once(fence: Alone) -> None:
     """It would come twice if the launcher passed on what the terminal sends to both."""
-    script = "import signal, time; signal.signal(2, lambda *_: print('GOT', flush=True)); print('READY', flush=True); time.sleep(1.5); print('DONE', flush=True); raise SystemExit(4)"
+    handler = "signal.signal(2, lambda *_: os.write(1, b'GOT '))"
+    script = f"import os, signal, time; {handler}; os.write(1, b'READY '); time.sleep(1.5); os.write(1, b'DONE '); raise SystemExit(4)"
     assert on_a_terminal(fence, ONCE, PYTHON, "-I", "-S", "-c", script) == "1 4\n"
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 CANNOT = 125
 PROXIED = ("open", "filtered")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/current-system/sw/bin"
-_NO_PROJECT = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/mnt", "/media", "/nix", "/opt", "/root")
-_NO_PROJECT += ("/run", "/sbin", "/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp")
+_TOP = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64", "/libx32", "/mnt", "/media", "/nix", "/opt", "/root", "/run", "/sbin")
+_NO_PROJECT = (*_TOP, "/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp")
 # A terminal of /dev/pts may be any other of the user's, and /dev/shm is shared with all programs of the host: neither is granted.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _MEMORY_SHARE = 75
