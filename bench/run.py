@@ -38,7 +38,10 @@ def main() -> None:
         project.mkdir()
         (project / "wave.yaml").write_text(CORPUS.read_text(encoding="utf-8") if CORPUS.exists() else personas(31), encoding="utf-8")
         subprocess.run([*wavegen, "render"], cwd=project, check=True, capture_output=True)
-        for shell, limit in (("default", "2x, with a second layer, and the look at what is left behind"), ("restricted", "5x, as it starts Python and a network namespace too")):
+        for shell, limit in (
+            ("default", "2x, with a second layer, and the look at what is left behind"),
+            ("restricted", "5x, as it starts Python and a network namespace too"),
+        ):
             wrapper = [str(project / ".wavegen/bin" / shell), "/bin/true"]
             subprocess.run(wrapper, cwd=project, check=True)
             (rules,) = (project / ".wavegen/seccomp").glob("*.bpf")

@@ -578,7 +578,7 @@ def test_an_unknown_shell_for_run_is_refused_with_a_suggestion(tmp_path: Path) -
     assert "there is no shell 'x' (shells: default, restricted, yolo)" in refused(root, "run", "--shell", "x", "true", status=125).stderr
 
 
-@pytest.mark.parametrize("backend", ["docker", "landlock"])
+@pytest.mark.parametrize("backend", ["docker"])
 def test_run_refuses_a_backend_that_it_cannot_start(tmp_path: Path, backend: str) -> None:
     root = project(tmp_path, SANDBOX + f"    backend: {backend}\n")
     done = refused(root, "run", "true", status=125)

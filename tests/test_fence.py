@@ -834,7 +834,7 @@ def test_run_without_a_fence_must_be_written_down_and_is_loud(new, line: str) ->
     assert made.enter("sh", "-c", "cat ~/canary").returncode == 1
 
 
-@pytest.mark.parametrize("backend", ["docker", "landlock"])
+@pytest.mark.parametrize("backend", ["docker"])
 def test_run_refuses_a_back_end_that_it_cannot_start(new, backend: str) -> None:
     made = new(f"metadata: {{name: r}}\nruntime: {{sandbox: {{backend: {backend}}}}}\n", uid=os.getuid())
     done = made.wavegen("run", "--", "echo", "RAN")

@@ -26,7 +26,7 @@ ROWS = (
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
     ("suffixes", "domains", "paths", "personas", "defaults", "path_rules", "planner"),
     ("resources",),
-    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap"),
+    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap", "backends.landlock"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
@@ -36,7 +36,7 @@ ROWS = (
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
 # The table of back ends names each of them, and each of them uses what stands beside the table.
-KNOWN = {("backends", "backends.tree"), ("backends", "backends.flake"), ("backends", "backends.bwrap")}
+KNOWN = {("backends", "backends.tree"), ("backends", "backends.flake"), ("backends", "backends.bwrap"), ("backends", "backends.landlock")}
 
 MACHINE = {
     "os",

@@ -16,7 +16,7 @@ from wavegen.manifest import Seccomp
 from wavegen.seccomp import LOW, UNJUDGED, Action, Arch, Condition, Filter, Rule
 from wavegen.seccomp.bpf import JA, RET, TooLongError, assembled, program
 from wavegen.seccomp.explain import lines, listing
-from wavegen.seccomp.filters import NAMESPACES, PERSONALITIES, UnknownCallError, filter_of, opened_calls, refused_calls
+from wavegen.seccomp.filters import NAMESPACES, PERSONALITIES, Sockets, UnknownCallError, filter_of, opened_calls, refused_calls
 from wavegen.seccomp.oci import oci, parts
 from wavegen.seccomp.syscalls import NAMES, NUMBERS, newer
 
@@ -26,8 +26,8 @@ X86_64, AARCH64 = Arch.X86_64, Arch.AARCH64
 HEADERS = {Arch.X86_64: "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", Arch.AARCH64: "/usr/include/asm-generic/unistd.h"}
 
 
-def made(seccomp: Seccomp, *, nested: bool = False, allow: tuple[str, ...] = ()) -> Filter:
-    found = filter_of(seccomp, nested=nested, allow=allow)
+def made(seccomp: Seccomp, *, nested: bool = False, allow: tuple[str, ...] = (), sockets: Sockets = "all") -> Filter:
+    found = filter_of(seccomp, nested=nested, allow=allow, sockets=sockets)
     assert found
     return found
 
@@ -493,3 +493,47 @@ def test_the_listing_has_every_instruction_and_its_targets() -> None:
     far = [replace(found[0], code=JA, value=4)]
     assert next(listing(far)) == "   0  ja   5"
     assert all(int(one[:4]) + 1 == int(other[:4]) for one, other in pairwise(told))
+
+
+# --- sockets, where no network namespace is around the command
+
+UNIX, INET, INET6, NETLINK, PACKET, VSOCK, SMC = 1, 2, 10, 16, 17, 40, 43
+STREAM, DGRAM, RAW, SEQPACKET, CLOEXEC = 1, 2, 3, 5, 0o2000000
+TCP_ALONE = [
+    *((family, STREAM | flags, protocol) for family in (INET, INET6) for flags in (0, CLOEXEC) for protocol in (0, 6)),
+]
+NOT_TCP = [
+    *((family, kind, protocol) for family in (INET, INET6) for kind, protocol in ((DGRAM, 0), (DGRAM | CLOEXEC, 17), (DGRAM, 1), (RAW, 6), (SEQPACKET, 132))),
+    *((family, STREAM, protocol) for family in (INET, INET6) for protocol in (132, 256, 262)),
+    (PACKET, RAW, 0),
+    (VSOCK, STREAM, 0),
+    (SMC, STREAM, 0),
+    (NETLINK, RAW, 12),
+]
+LOCAL = [(UNIX, STREAM, 0), (UNIX, DGRAM, 0), (NETLINK, RAW, 0)]
+
+
+@pytest.mark.parametrize("seccomp", Seccomp)
+@pytest.mark.parametrize("name", ["socket", "socketpair"])
+def test_bounded_sockets_are_tcp_alone_or_none(seccomp: Seccomp, name: str) -> None:
+    tcp, none = made(seccomp, sockets="tcp"), made(seccomp, sockets="none")
+    for arguments in LOCAL:
+        assert answers(tcp, name, *arguments) == answers(none, name, *arguments) == {Action.ALLOW}
+    for arguments in TCP_ALONE:
+        assert answers(tcp, name, *arguments) == {Action.ALLOW}, arguments
+        assert answers(none, name, *arguments) == {Action.EAFNOSUPPORT}, arguments
+    for family, kind, protocol in NOT_TCP:
+        for high in (0, HIGH):
+            assert len(found := answers(tcp, name, family | high, kind | high, protocol | high)) == 1
+            assert found <= {Action.EPERM, Action.EAFNOSUPPORT}, (family, kind, protocol)
+            assert answers(none, name, family | high, kind | high, protocol | high) == {Action.EAFNOSUPPORT}
+
+
+def test_bounded_sockets_change_nothing_else_and_are_held_without_a_filter() -> None:
+    for seccomp in BOTH:
+        for sockets in ("tcp", "none"):
+            bounded, usual = made(seccomp, sockets=sockets), made(seccomp)
+            assert bounded.name == f"{seccomp.value}-{sockets}-sockets"
+            assert all(bounded.about(name) == usual.about(name) for name in NAMES if name not in ("socket", "socketpair"))
+    off = made(Seccomp.OFF, sockets="tcp")
+    assert (off.name, answers(off, "io_uring_setup"), answers(off, "mount")) == ("off-tcp-sockets", {Action.ENOSYS}, {Action.ALLOW})

@@ -14,7 +14,7 @@ from bpf_interpreter import instructions, run
 from wavegen.manifest import Seccomp
 from wavegen.seccomp import UNJUDGED, Action, Arch, Filter
 from wavegen.seccomp.bpf import assembled
-from wavegen.seccomp.filters import filter_of
+from wavegen.seccomp.filters import Sockets, filter_of
 from wavegen.seccomp.oci import oci
 from wavegen.seccomp.syscalls import NUMBERS
 
@@ -57,20 +57,24 @@ TOO_NEW = {
     "statmount", "uprobe", "uretprobe",
 }  # fmt: skip
 
-FILTERS = [(seccomp, nested, allow) for seccomp in (Seccomp.DEFAULT, Seccomp.STRICT) for nested in (False, True) for allow in ((), ("io_setup", "ptrace"))]
+BOUNDED: tuple[Sockets, ...] = ("tcp", "none")
+FILTERS: list[tuple[Seccomp, bool, tuple[str, ...], Sockets]] = [
+    (seccomp, nested, allow, "all") for seccomp in (Seccomp.DEFAULT, Seccomp.STRICT) for nested in (False, True) for allow in ((), ("io_setup", "ptrace"))
+]
+FILTERS += [(seccomp, False, (), sockets) for seccomp in Seccomp for sockets in BOUNDED]
 HIGH = 1 << 32
 INTERESTING = (0, 1, 2, 3, 8, 10, 16, 17, 40, 0x5412, 0x541C, 0x20000, 0x20008, 0x10000000, 0x20000000, 0x7E020000, 0xFFFFFFFF)
 
 
-def made(seccomp: Seccomp, nested: bool, allow: tuple[str, ...]) -> Filter:
-    found = filter_of(seccomp, nested=nested, allow=allow)
+def made(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], sockets: Sockets = "all") -> Filter:
+    found = filter_of(seccomp, nested=nested, allow=allow, sockets=sockets)
     assert found
     return found
 
 
 @cache
-def libseccomp(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], arch: Arch) -> dict[str, object]:
-    asked = {"profile": oci(made(seccomp, nested, allow)), "arch": arch.name, "names": sorted(NUMBERS[arch])}
+def libseccomp(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], arch: Arch, sockets: Sockets = "all") -> dict[str, object]:
+    asked = {"profile": oci(made(seccomp, nested, allow, sockets)), "arch": arch.name, "names": sorted(NUMBERS[arch])}
     done = subprocess.run(("/usr/bin/python3", "-c", LIBSECCOMP), input=json.dumps(asked), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
@@ -97,10 +101,10 @@ def arguments_of(name: str) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("arch", Arch, ids=lambda arch: arch.name)
-@pytest.mark.parametrize(("seccomp", "nested", "allow"), FILTERS)
-def test_libseccomp_answers_every_number_as_our_program_does(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], arch: Arch) -> None:
-    theirs = libseccomp(seccomp, nested, allow, arch)
-    filter_ = made(seccomp, nested, allow)
+@pytest.mark.parametrize(("seccomp", "nested", "allow", "sockets"), FILTERS)
+def test_libseccomp_answers_every_number_as_our_program_does(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], sockets: Sockets, arch: Arch) -> None:
+    theirs = libseccomp(seccomp, nested, allow, arch, sockets)
+    filter_ = made(seccomp, nested, allow, sockets)
     ours, other = instructions(assembled(filter_, arch)), instructions(bytes.fromhex(str(theirs["program"])))
     names = {number: name for name, number in NUMBERS[arch].items()}
     skipped = compared = 0

@@ -87,6 +87,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     """
     from wavegen import backends, project, repository
     from wavegen.kept import note_rendered
+    from wavegen.manifest import BackendName
     from wavegen.output import Reason, Tree, digest
 
     loaded = project.load(manifest, accept=accept_new)
@@ -108,7 +109,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     _after_render(tree, done, git_add=git_add)
-    if done:
+    if done or loaded.plan.backend is BackendName.LANDLOCK:
         note_rendered(loaded.root, digest(tree.files[-1].data))
     if repository.keep_to_itself(loaded.root):
         click.echo(f"wrote {repository.COMMONDIR}")
@@ -435,15 +436,18 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     import platform
 
     from wavegen import launch, project
-    from wavegen.backends.bwrap import filter_of_shell
+    from wavegen.backends import bwrap, landlock
     from wavegen.errors import UsageError
+    from wavegen.manifest import BackendName
     from wavegen.quote import json_text
     from wavegen.seccomp import Arch, bpf
     from wavegen.seccomp.explain import lines, listing
     from wavegen.seccomp.oci import oci
 
     loaded = project.load(manifest, accept=True)
-    found = filter_of_shell(launch.shell_of(loaded.plan, shell))
+    policy = launch.shell_of(loaded.plan, shell)
+    alone = policy.fenced and loaded.plan.backend is BackendName.LANDLOCK
+    found = (landlock if alone else bwrap).filter_of_shell(policy)
     if found is None:
         raise UsageError(f"{shell} has no system call filter", "remove seccomp: off, or name a shell that has a fence")
     name = (arch or platform.machine()).upper()

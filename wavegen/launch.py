@@ -6,10 +6,13 @@ import os
 from typing import NoReturn
 
 from wavegen import resources
-from wavegen.backends.bwrap import render, wrapper
+from wavegen.backends import render
+from wavegen.backends.bwrap import wrapper
+from wavegen.backends.landlock import PREFIX, script
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
+from wavegen.output import read_lock
 from wavegen.policy import Plan, Policy
 from wavegen.project import Project
 from wavegen.quote import sh
@@ -27,8 +30,9 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
             known = tuple(shell.name for shell in plan.shells)
             raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
         return shell
-    if plan.enabled and plan.backend is not BackendName.BUBBLEWRAP:
-        raise FenceError(f"backend: {plan.backend.value} cannot be started by this version", "write backend: bubblewrap, or name a shell with --shell")
+    if plan.enabled and plan.backend is BackendName.DOCKER:
+        what = f"backend: {plan.backend.value} cannot be started by this version"
+        raise FenceError(what, "write backend: bubblewrap or landlock, or name a shell with --shell")
     fallback = plan.shell("default" if plan.enabled else "yolo")
     if fallback is None:
         raise UsageError("the plan has no default shell", "name one with --shell")
@@ -64,6 +68,24 @@ def _filters(project: Project) -> str:
     return f"readonly wg_seccomp={sh(folder)}\n"
 
 
+def _unchanged(project: Project, shell: Policy) -> None:
+    """What nothing keeps a command from writing: the manifest, and what was rendered from it. Raises FenceError."""
+    remedy = "a command may have changed it: look at it, then run wavegen render"
+    listed = read_lock(project.root).inputs
+    for name, value in project.inputs.items():
+        if listed.get(name) != value:
+            raise FenceError(f"{name} is not what was rendered last", remedy)
+    path = f".wavegen/bin/{PREFIX}{shell.name}"
+    rendered = next(file.data for file in render(project.plan) if file.path == path)
+    try:
+        with open(os.path.join(project.root, path), "rb") as stream:
+            same = stream.read() == rendered
+    except OSError:
+        same = False
+    if not same:
+        raise FenceError(f"{path} is not what this version of wavegen renders", remedy)
+
+
 def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
     """Replace this process by the shell's wrapper, rendered from the plan at hand. Raises FenceError.
 
@@ -73,7 +95,10 @@ def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
     if project.known != frozenset(project.inputs):
         what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
         raise FenceError(what, "run wavegen render")
-    text = wrapper(project.plan, shell)
+    landlock = shell.fenced and project.plan.backend is BackendName.LANDLOCK
+    if landlock:
+        _unchanged(project, shell)
+    text = script(project.plan, shell) if landlock else wrapper(project.plan, shell)
     if shell.fenced:
         text = text.replace("\n", f"\nreadonly wg_runtime={sh(_runtime(project.root))}\n{_filters(project)}", 1)
     handle = os.memfd_create("wavegen", 0)

@@ -132,8 +132,8 @@ class _Planner:
         at = next((key.at for key in sandbox.shells if key == name and isinstance(key, Text)), None)
         if not _NAME.fullmatch(name) and at:
             self.error(at, f"'{name}' cannot name a shell", "letters, digits, - and _, at most 64")
-        if name.startswith("persona-") and at:
-            self.error(at, f"'{name}': names that begin with persona- belong to personas", "choose another name")
+        if name.startswith(("persona-", "landlock-")) and at:
+            self.error(at, f"'{name}': names that begin with persona- and landlock- are those of generated scripts", "choose another name")
         fenced = shell.sandbox
         if name == "yolo":
             # The one name whose meaning everybody knows must keep it, in both directions.

@@ -84,12 +84,23 @@ class Connection:
 class Egress:
     """Serves one shell."""
 
-    def __init__(self, rules: Rules, log: Log, *, shell: str, connect_to: dict[tuple[str, int], tuple[str, int]], upstream: Upstream | None = None) -> None:
+    def __init__(  # noqa: PLR0913
+        self,
+        rules: Rules,
+        log: Log,
+        *,
+        shell: str,
+        connect_to: dict[tuple[str, int], tuple[str, int]],
+        upstream: Upstream | None = None,
+        admit: Callable[[Any, Any], bool] | None = None,
+    ) -> None:
         self.rules, self.log, self.shell = rules, log, shell
         self.loop = Loop()
         self.names = Names(rules, log)
         self.reach = Reach(self.loop, rules, connect_to, upstream)
         self._connections: set[Connection] = set()
+        self._admit = admit
+        """Whether a client, by its address and the one that it connected to, is answered at all."""
 
     # --- running
 
@@ -137,13 +148,16 @@ class Egress:
         answer = {"proxy": self._proxied, "direct": self._directly, "dns-tcp": self._asked_by_tcp}[purpose]
         while True:
             try:
-                sock, _ = listener.accept()
+                sock, peer = listener.accept()
             except BlockingIOError:
                 await self.loop.readable(listener)
                 continue
             except OSError as failed:
                 # Too few descriptors, most likely; whatever it is, others have their turn.
                 await self.loop.sleep(0.1 if failed.errno != errno.ECONNABORTED else 0)
+                continue
+            if self._admit and not self._admit(sock.getsockname(), peer):
+                sock.close()
                 continue
             try:
                 self.loop.watch(sock)

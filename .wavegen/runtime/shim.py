@@ -3,7 +3,8 @@
 Inside bwrap it is a second opinion on the mounts; where a machine has no user namespaces it is the whole fence. It is read
 at every start, so it may also be given as text: `python3 -I -S -c TEXT OPTIONS -- COMMAND`. landlock.pl is its little brother.
 
-  --landlock require|best-effort   what this kernel cannot hold ends the start, or goes into the report
+  --landlock require|core|best-effort   what this kernel cannot hold ends the start, or goes into the report; with core, what
+                                   came after Linux 6.7 (ABI 4) goes into the report and the rest ends the start
   --report FD|PATH                 where that is said; nowhere without it
   --writes-only                    reading is free (the mounts' business); else only what is listed is read or executed
   --no-files                       Landlock for ports and scopes only
@@ -53,6 +54,7 @@ _CLOSE_ON_EXEC = 4
 _SECCOMP, _FILTER, _NO_NEW_PRIVS = 22, 2, 38
 _DIRECTORY, _TYPE = 0o040000, 0o170000
 _LAYERS = 16
+_CORE = 4
 # By uname -m: what seccomp calls it, and socket, sendto, sendmsg, sendmmsg
 _MACHINES = {"x86_64": (0xC000003E, (41, 44, 46, 307)), "aarch64": (0xC00000B7, (198, 206, 211, 269))}
 _IO_URING_SETUP, _X32 = 425, 0x40000000
@@ -136,7 +138,7 @@ class Options:
             self.limits.append((_LIMITS.index(name), _amount(soft), _amount(hard if colon else soft)))
         elif option == "--unset" and value and "=" not in value:
             self.unset.append(value.encode(sys.getfilesystemencoding(), "surrogateescape"))
-        elif option == "--landlock" and value in ("require", "best-effort"):
+        elif option == "--landlock" and value in ("require", "core", "best-effort"):
             self.landlock = value
         elif option == "--status-fd":
             self.status = _number(value, 0x7FFFFFFF)
@@ -289,10 +291,12 @@ def _layer(syscall: Callable[..., int], options: Options) -> list[str]:
     extra = "resolve_unix"  # is no reason to fail on a kernel before 7.1, but held where it can be
     if abi >= RIGHTS[extra][2] and "execute" in held and extra not in held:
         held.append(extra)
-    if options.landlock == "require" and missing:
-        raise CannotError(_without(abi, missing), "say `landlock: best-effort`, or take a newer kernel")
+    strict = options.landlock != "best-effort"
+    needed = [name for name in missing if RIGHTS[name][2] <= _CORE or options.landlock == "require"]
+    if strict and needed:
+        raise CannotError(_without(abi, needed), "say `landlock: best-effort`, or take a newer kernel")
     machine = posix.uname().machine
-    if "connect_tcp" in held and machine not in _MACHINES and options.landlock == "require":
+    if "connect_tcp" in held and machine not in _MACHINES and strict:
         raise CannotError(f"the ways round TCP rules cannot be closed on {machine}", "say `landlock: best-effort`")
     lines = [f"not held: {name}: Landlock has it since ABI {RIGHTS[name][2]}, this kernel has {abi or 'no Landlock'}" for name in missing]
     crowded = _enforce(syscall, options, abi, held) if held else ""
@@ -300,9 +304,14 @@ def _layer(syscall: Callable[..., int], options: Options) -> list[str]:
         _confine(only_tcp(machine))
     elif "connect_tcp" in held:
         lines.append(f"not held: TCP Fast Open, MPTCP: the system calls of {machine} are not known")
-    if crowded and options.landlock == "require":
+    if crowded and strict:
         raise CannotError(crowded, "leave one of the shells")
     return [*lines, *([f"not held: {name}: {crowded}" for name in held] if crowded else ())]
+
+
+def missing_core(abi: int, *, tcp: bool) -> list[str]:
+    """What a fence of Landlock alone needs, and a kernel with this ABI does not have."""
+    return plan(abi, (*READS, *WRITES, *(("bind_tcp", "connect_tcp") if tcp else ())))[1]
 
 
 def _without(abi: int, missing: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         fallback=shell.fallback.value,
         proxied=shell.network.mode in PROXIED,
         upstream=shell.network.upstream is not None,
-        network=tuple(_network(shell.network)),
+        network=tuple(network_options(shell.network)),
         passed=passed,
         options=tuple(options(shell)),
         system=tuple(_system(shell)),
@@ -121,7 +121,7 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         cpus=str(round(shell.limits.cpus * _CPU_PERIOD)) if shell.limits.cpus else "",
         cpu_percent=str(round(shell.limits.cpus * 100)) if shell.limits.cpus else "",
         noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
-        banner=tuple(_banner(shell)),
+        banner=tuple(banner(shell)),
         named=any(rule.origin.at and rule.path.tail for rule in shell.paths),
         writable=_writable(plan),
         minimal_root=shell.minimal_root,
@@ -155,7 +155,7 @@ def options(shell: Policy) -> Iterator[Option]:
             yield Option(("--setenv", rule.name, rule.value), rule.origin)
 
 
-def _network(network: Network) -> Iterator[Option]:
+def network_options(network: Network) -> Iterator[Option]:
     """What the launcher is told: who may be reached, each with the line of the manifest that says so."""
     if network.mode is NetworkMode.OPEN:
         yield Option(("--open",), network.origin)
@@ -285,14 +285,15 @@ def _path(path: HostPath) -> str:
     return f'"{_VARIABLES[path.anchor]}"' + (f"/{sh(path.tail)}" if path.tail else "")
 
 
-def _banner(shell: Policy) -> Iterator[str]:
+def banner(shell: Policy, *, by: str = "bubblewrap", fence: str = "the manifest, flake.nix and .wavegen are read-only") -> Iterator[str]:
+    """What an interactive shell begins with."""
     granted = [rule for rule in shell.paths if rule.origin.at and not rule.pinned]
     writable = ["the project", "~ (private" + (", kept)" if shell.private_home else ", empty)"), "/tmp"]
     writable += [str(rule.path) for rule in granted if rule.access is Access.WRITE]
     readable = ["the host's system, without homes, other disks and /var" if not shell.minimal_root else "programs and libraries of the host"]
     readable += [str(rule.path) for rule in granted if rule.access is Access.READ]
     hidden = [str(rule.path) for rule in granted if rule.access is Access.HIDE]
-    yield f"wavegen: shell {shell.name}: fenced by bubblewrap"
+    yield f"wavegen: shell {shell.name}: fenced by {by}"
     yield f"  write:   {', '.join(writable)}"
     yield f"  read:    {', '.join(readable)}"
     if hidden:
@@ -308,7 +309,7 @@ def _banner(shell: Policy) -> Iterator[str]:
             yield f"  network: {_named(shell.network)}; what was refused: wavegen log"
         case _:
             assert_never(shell.network.mode)
-    yield "  fence:   the manifest, flake.nix and .wavegen are read-only"
+    yield f"  fence:   {fence}"
 
 
 def _named(network: Network) -> str:

@@ -24,13 +24,13 @@ def render(plan: Plan) -> Iterator[File]:
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What the manifest asks for that nothing renders yet."""
-    if plan.backend in (BackendName.DOCKER, BackendName.LANDLOCK):
+    if plan.backend is BackendName.DOCKER:
         yield Gap(
             backend=plan.backend.value,
             shell="",
             effect=Effect.IGNORED,
             what=f"backend: {plan.backend.value} cannot be rendered by this version; `wavegen run` refuses, the shells use bubblewrap",
-            remedy="write backend: bubblewrap",
+            remedy="write backend: bubblewrap or landlock",
             origin=plan.backend_origin,
         )
     restricted = [p for p in plan.personas if p.denied_tools or "*" not in p.allowed_tools or p.deny_read or p.hooks or p.network.origin.at]

@@ -13,6 +13,7 @@ namespace confines; TIOCSETD and TCP_ULP, which load a module for a terminal or 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from wavegen.manifest import Seccomp
 from wavegen.seccomp import Action, Condition, Filter, Rule
@@ -56,6 +57,8 @@ _NESTED = (
     ("chroot", "needs the rights of a new user namespace"),
     ("sethostname setdomainname", "names the machine"),
 )
+# (calls, why) where sockets are bounded and no filter is asked for: what makes sockets past this one.
+_PAST_SOCKETS = (("io_uring_setup io_uring_enter io_uring_register", "makes sockets without a system call that a filter could see"),)
 _CLONE3 = Rule(names=("clone3",), action=Action.ENOSYS, why="its flags are in memory, where no filter sees them; programs fall back to clone")
 _CLONE = Rule(
     names=("clone",),
@@ -110,6 +113,49 @@ _BY_ARGUMENT = (
     ),
 )
 
+
+def _socket_rule(action: Action, why: str, *when: Condition) -> Rule:
+    return Rule(names=("socket", "socketpair"), action=action, why=why, when=when)
+
+
+Sockets = Literal["all", "tcp", "none"]
+# In the place of the rules above that are about sockets, where no network namespace is around the command. Their conditions exclude
+# each other, as those do.
+_ROUTES = _socket_rule(
+    Action.EAFNOSUPPORT,
+    "getaddrinfo and `ip` need NETLINK_ROUTE; the others (firewall, IPsec, audit) are the machine's",
+    Condition(argument=0, values=(AF_NETLINK,)),
+    Condition(argument=2, values=(NETLINK_ROUTE,), other=True),
+)
+_BY_SOCKETS: dict[Sockets, tuple[Rule, ...]] = {
+    "all": (),
+    "tcp": (
+        _socket_rule(
+            Action.EAFNOSUPPORT,
+            "AF_VSOCK leads to the hypervisor past every network; the other families are code that few look at",
+            Condition(argument=0, values=FAMILIES, other=True),
+        ),
+        _ROUTES,
+        _socket_rule(
+            Action.EPERM,
+            "only TCP goes by Landlock's ports and the proxies: UDP, as of DNS, would reach anybody",
+            _INET,
+            Condition(argument=1, values=(SOCK_STREAM,), mask=_SOCK_TYPE_MASK, other=True),
+        ),
+        _socket_rule(
+            Action.EAFNOSUPPORT,
+            "MPTCP, SCTP and SMC are not TCP to Landlock",
+            _INET,
+            Condition(argument=1, values=(SOCK_STREAM,), mask=_SOCK_TYPE_MASK),
+            Condition(argument=2, values=(0, 6), other=True),
+        ),
+    ),
+    "none": (
+        _socket_rule(Action.EAFNOSUPPORT, "there is no network", Condition(argument=0, values=(AF_UNIX, AF_NETLINK), other=True)),
+        _ROUTES,
+    ),
+}
+
 # (calls, what for) of the strict filter. Left out, next to what `default` refuses:
 #   io_setup io_submit io_getevents io_cancel io_destroy io_pgetevents: databases with O_DIRECT use libaio and do without it on ENOSYS;
 #     like io_uring, it reads and writes by a way of its own.
@@ -160,16 +206,21 @@ class UnknownCallError(Exception):
         self.hint = hint
 
 
-def filter_of(seccomp: Seccomp, *, nested: bool, allow: tuple[str, ...] = ()) -> Filter | None:
+def filter_of(seccomp: Seccomp, *, nested: bool, allow: tuple[str, ...] = (), sockets: Sockets = "all") -> Filter | None:
     """The filter of a setting, or None for `off`. `allow` opens further calls, also such as `default` refuses.
+
+    `sockets`, for shells without a network namespace: of the Internet's, TCP streams alone, or none. That is held with `off`, too.
 
     Raises UnknownCallError for a name that is no call, or that has a rule by its arguments.
     """
     opened = opened_calls(allow)
+    bounds = _BY_SOCKETS[sockets]
+    more = (*(("nested",) if nested else ()), *(("more",) if opened else ()), *((f"{sockets}-sockets",) if bounds else ()))
+    name = "-".join((seccomp.value, *more))
     if seccomp is Seccomp.OFF:
-        return None
-    rules = tuple(_refusals(opened, nested=nested))
-    name = "-".join((seccomp.value, *(("nested",) if nested else ()), *(("more",) if opened else ())))
+        past = tuple(Rule(names=tuple(names.split()), action=Action.ENOSYS, why=why) for names, why in _PAST_SOCKETS)
+        return Filter(name=f"off-{sockets}-sockets", default=Action.ALLOW, rules=(*past, *bounds)) if bounds else None
+    rules = tuple(_refusals(opened, nested=nested, bounds=bounds))
     if seccomp is Seccomp.DEFAULT:
         return Filter(name=name, default=Action.ALLOW, rules=rules)
     return Filter(name=name, default=Action.ENOSYS, rules=(*rules, *_allowances(opened, nested=nested)))
@@ -192,7 +243,7 @@ def refused_calls(*, nested: bool) -> tuple[str, ...]:
     return tuple(sorted(name for rule in _refusals((), nested=nested) if not rule.when for name in rule.names))
 
 
-def _refusals(opened: tuple[str, ...], *, nested: bool) -> Iterator[Rule]:
+def _refusals(opened: tuple[str, ...], *, nested: bool, bounds: tuple[Rule, ...] = ()) -> Iterator[Rule]:
     for names, why in _REFUSED if nested else (*_REFUSED, *_NESTED):
         left = tuple(name for name in names.split() if name not in opened)
         for action, some in (
@@ -204,7 +255,12 @@ def _refusals(opened: tuple[str, ...], *, nested: bool) -> Iterator[Rule]:
     yield _CLONE3
     if not nested:
         yield _CLONE
-    yield from _BY_ARGUMENT
+    yield from (rule for rule in _BY_ARGUMENT if not bounds or not _about_sockets(rule))
+    yield from bounds
+
+
+def _about_sockets(rule: Rule) -> bool:
+    return "socket" in rule.names
 
 
 def _allowances(opened: tuple[str, ...], *, nested: bool) -> Iterator[Rule]:

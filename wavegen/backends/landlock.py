@@ -1,0 +1,186 @@
+"""The scripts for machines without user namespaces: one bash file per fenced shell, which Landlock fences alone.
+
+Rendered only where the manifest says so: nothing is mounted, so that much of what bubblewrap holds is a gap here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wavegen import defaults
+from wavegen.backends import File, header
+from wavegen.backends._templates import fill
+from wavegen.backends.bwrap import PROXIED, Option, banner, network_options
+from wavegen.manifest import BackendName, NetworkMode
+from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
+from wavegen.quote import json_text
+from wavegen.seccomp import Arch, Filter
+from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp.filters import Sockets, filter_of
+from wavegen.seccomp.oci import oci
+
+NAME = "landlock"
+PREFIX = "landlock-"
+_SOCKETS: dict[NetworkMode, Sockets] = {NetworkMode.HOST: "all", NetworkMode.OPEN: "tcp", NetworkMode.FILTERED: "tcp", NetworkMode.NONE: "none"}
+
+
+def shells(plan: Plan) -> tuple[Policy, ...]:
+    """The shells that are rendered."""
+    return tuple(shell for shell in plan.shells if shell.fenced) if plan.backend is BackendName.LANDLOCK else ()
+
+
+def render(plan: Plan) -> Iterator[File]:
+    """bin/landlock-<shell>, and the filters that only these load."""
+    filters: dict[str, Filter] = {}
+    for shell in shells(plan):
+        yield File(path=f".wavegen/bin/{PREFIX}{shell.name}", text=script(plan, shell), executable=True)
+        # The others are rendered for bubblewrap.
+        if (found := filter_of_shell(shell)) and (_SOCKETS[shell.network.mode] != "all" or shell.nested):
+            filters[found.name] = found
+    usual = {found.name for shell in plan.shells if shell.fenced and (found := filter_of(shell.seccomp, nested=shell.nested, allow=shell.seccomp_allow))}
+    for name, found in filters.items():
+        if name not in usual:
+            yield File(path=f".wavegen/seccomp/{name}.bpf", raw=assembled(found, *Arch), header=False)
+            yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
+
+
+def filter_of_shell(shell: Policy) -> Filter | None:
+    """The system call filter of a shell. There are no namespaces that one could nest in."""
+    return filter_of(shell.seccomp, nested=False, allow=shell.seccomp_allow, sockets=_SOCKETS[shell.network.mode])
+
+
+def script(plan: Plan, shell: Policy) -> str:
+    """The script of one shell."""
+    return fill(
+        "landlock.sh.j2",
+        header=header(plan),
+        file=f".wavegen/bin/{PREFIX}{shell.name}",
+        name=shell.name,
+        proxied=shell.network.mode in PROXIED,
+        options=tuple(options(shell)),
+        filter_name=found.name if (found := filter_of_shell(shell)) else "",
+    )
+
+
+def options(shell: Policy) -> Iterator[Option]:
+    """What confine.py is told."""
+    home = next((rule for rule in shell.paths if rule.path == HostPath(Anchor.HOME)), None)
+    yield Option(("--shell", shell.name), shell.origin)
+    yield Option(("--fallback", shell.fallback.value), Origin("what happens where the kernel holds too little"))
+    yield Option(("--network", shell.network.mode.value), shell.network.origin)
+    yield from network_options(shell.network) if shell.network.mode in PROXIED else ()
+    yield Option(("--home", "private" if shell.private_home else "tmpfs"), home.origin if home else Origin("the real home is never there"))
+    for rule in _ground(shell):
+        yield Option(("--read", f"/{rule.path.tail}"), rule.origin)
+    for rule in shell.paths:
+        if rule.path == HostPath(Anchor.PROJECT):
+            yield Option(("--project-access", rule.access.value), rule.origin)
+        elif rule.origin.at and rule.access is Access.HIDE:
+            yield Option(("--hide", str(rule.origin), str(rule.path)), rule.origin)
+        elif rule.origin.at and rule.path.tail and rule.path.anchor in (Anchor.ROOT, Anchor.HOME, Anchor.PROJECT):
+            flags = ("" if rule.required else "+optional") + ("+socket" if rule.socket else "")
+            yield Option(("--grant", rule.access.value + flags, str(rule.origin), str(rule.path)), rule.origin)
+    for env in shell.environment:
+        yield Option(("--pass", env.name) if env.value is None else ("--set", f"{env.name}={env.value}"), env.origin)
+    yield Option(("--limit", "core=0"), Origin("a core file would be a copy of secrets"))
+    yield Option(("--limit", f"nofile={shell.limits.files}"), shell.limits.origin)
+    if shell.limits.memory:
+        yield Option(("--memory", str(shell.limits.memory)), shell.limits.origin)
+    for line in banner(shell, by="Landlock", fence="the manifest and .wavegen can be written: wavegen run refuses what was changed"):
+        yield Option(("--banner", line), Origin("what an interactive shell begins with"))
+
+
+def _ground(shell: Policy) -> tuple[PathRule, ...]:
+    """What of the system can be read: whatever the network, as nothing of the whole could be hidden."""
+    denied = {rule.path for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at}
+    resolvers = defaults.RESOLVERS if shell.network.mode is NetworkMode.HOST else ()
+    return tuple(rule for rule in (*defaults.MINIMAL_ROOT, *resolvers) if rule.access is Access.READ and rule.path not in denied)
+
+
+# --- what it does not hold
+
+_ALWAYS = (
+    (
+        Effect.WEAKER,
+        "the manifest, flake.nix, .wavegen, git's hooks and settings, .envrc and agents' settings can be written: of a writable directory nothing is exempt",
+        "start shells by wavegen run, which refuses what was changed; look at wavegen audit before you run git, direnv or Nix outside",
+    ),
+    (
+        Effect.WEAKER,
+        "named sockets of the host are reached before Linux 7.1: Docker, D-Bus, ssh-agent, databases, where their permissions let this user",
+        "stop these services, or start the shell as a user that may not use them",
+    ),
+    (
+        Effect.WEAKER,
+        "the host's processes are listed, with their arguments; System V and POSIX shared memory that this user may open is reached",
+        "pass no secret in an argument",
+    ),
+    (
+        Effect.WEAKER,
+        "files outside whose names are known can be looked up (size, owner, times), and those of this user get other modes, owners, times and attributes",
+        "use bubblewrap, or a user of its own",
+    ),
+    (Effect.WEAKER, "limits and priorities of this user's other programs can be lowered (prlimit)", "start the shell as a user of its own"),
+    (
+        Effect.WEAKER,
+        "processes are not bounded (a limit would count all of this user's), processors and what is written to TMPDIR neither; memory is for each process alone",
+        "start it in a container or a service with limits",
+    ),
+    (Effect.WEAKER, "what the command started outlives the shell where the launcher itself is killed (SIGKILL)", "end the launcher with SIGTERM"),
+    (
+        Effect.STRICTER,
+        "/tmp, /dev/shm, new pseudo-terminals (script, tmux) and the directory / are not there; sockets in TMPDIR may have too long a path",
+        "let programs use TMPDIR, or use bubblewrap",
+    ),
+)
+
+
+def gaps(plan: Plan) -> Iterator[Gap]:
+    """What Landlock alone does not hold."""
+    for shell in shells(plan):
+        yield from (_gap(shell, effect, what, remedy, plan.backend_origin) for effect, what, remedy in _ALWAYS)
+        yield from _path_gaps(shell)
+        yield from _network_gaps(shell)
+        if shell.network.mode is NetworkMode.HOST:
+            yield _gap(
+                shell, Effect.STRICTER, "of the host's system only what a minimal root holds can be read", "grant what is needed: paths", plan.backend_origin
+            )
+        if shell.nested:
+            yield _gap(shell, Effect.STRICTER, "nested: true has no effect: Landlock refuses mounts", "use bubblewrap", shell.origin)
+
+
+def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin, *, fatal: bool = False) -> Gap:  # noqa: PLR0913
+    return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin, fatal=fatal)
+
+
+def _path_gaps(shell: Policy) -> Iterator[Gap]:
+    named = [rule for rule in shell.paths if rule.origin.at and rule.path.tail]
+    granted = [rule.path for rule in named if rule.access in (Access.READ, Access.WRITE)]
+    places = [*granted, HostPath(Anchor.PROJECT), *(rule.path for rule in _ground(shell))]
+    writable = [HostPath(Anchor.PROJECT), *(rule.path for rule in named if rule.access is Access.WRITE)]
+    for rule in named:
+        holder = next((place for place in places if place.holds(rule.path)), None) if rule.access is Access.HIDE else None
+        if holder:
+            what = f"{rule.path} cannot be hidden: {holder} is granted, and Landlock exempts nothing of it"
+            yield _gap(shell, Effect.IGNORED, what, "grant what is needed beside it, or use bubblewrap", rule.origin, fatal=True)
+        holder = next((place for place in writable if place.holds(rule.path)), None) if rule.access is Access.READ else None
+        if holder:
+            what = f"{rule.path} cannot be read-only: {holder} is writable, and Landlock exempts nothing of it"
+            yield _gap(shell, Effect.IGNORED, what, "remove the entry, or use bubblewrap", rule.origin, fatal=True)
+        if rule.path.anchor is Anchor.HOME and rule.access is not Access.HIDE:
+            what = f"{rule.path} is a link in the private home: a program that replaces the file by a new one changes the link alone"
+            yield _gap(shell, Effect.STRICTER, what, "grant its directory, or use bubblewrap", rule.origin)
+
+
+def _network_gaps(shell: Policy) -> Iterator[Gap]:
+    network = shell.network
+    match network.mode:
+        case NetworkMode.HOST:
+            yield _gap(shell, Effect.WEAKER, "network: host is the host's, with its loopback and LAN", "write network: none or filtered", network.origin)
+        case NetworkMode.NONE:
+            pass
+        case NetworkMode.OPEN | NetworkMode.FILTERED:
+            what = "Landlock knows ports and no addresses: whoever listens on the number that the shell's proxy happened to get is reached past the list"
+            yield _gap(shell, Effect.WEAKER, what, "use bubblewrap where data must not get out", network.origin)
+            what = "only programs that know a proxy reach the network, and none may listen; names are looked up by the proxy alone"
+            yield _gap(shell, Effect.STRICTER, what, "set HTTPS_PROXY or SOCKS5 in the program, or use bubblewrap", network.origin)
