@@ -176,7 +176,7 @@ DANGEROUS = {
     "merge.x.driver=x": "critical",
     "alias.st=!x": "high",
     "alias.co=-c core.pager=x log": "high",
-    "alias.br=branch": "low",
+    "alias.br=branch": "medium",
     "credential.helper=x": "critical",
     "credential.https://example.org.helper=x": "critical",
     "gpg.program=x": "critical",
@@ -480,3 +480,15 @@ def test_what_settings_name_outside_is_left_alone(ground: Ground) -> None:
     bare(ground, ".git")
     ground.put(".git/config", "[core]\n\tfsmonitor = ../evil\n\tpager = link/evil\n\teditor = /etc/passwd\n[include]\n\tpath = /dev/zero\n")
     assert {f.path for f in ground.findings() if f.kind == "git"} == {".git", ".git/config"}
+
+
+def test_a_rebase_under_way_that_names_a_program_is_found(ground: Ground) -> None:
+    ground.put(".git/HEAD")
+    ground.put(".git/config", "")
+    ground.enter()
+    ground.put(".git/rebase-merge/strategy", "ort\n")
+    ground.put(".git/sequencer/opts", "[options]\n\tstrategy = ours\n")
+    assert ground.paths() == set()
+    ground.put(".git/rebase-merge/strategy", "x/evil\n")
+    ground.put(".git/sequencer/opts", "[options]\n\tstrategy = x/evil\n")
+    assert ground.paths() == {".git/rebase-merge/strategy", ".git/sequencer/opts"}

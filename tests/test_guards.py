@@ -207,6 +207,7 @@ def test_repositories_of_other_places_that_may_be_written_are_held() -> None:
     [
         "ln -s {outside} x", "ln -s {outside}/repo/.git x.git; mkdir y; ln -s {outside}/repo/.git y/.git", "mkdir .git; ln -s {outside}/repo/.git/hooks .git/hooks",
         "ln -s {outside} .vscode", "ln -s loop .envrc; ln -s .envrc loop", "mkfifo .envrc", "mkdir -p .git/modules/a/b/c/d/e/f/g/h/i/j/k; ln -s .. .git/modules/l",
+        "for i in $(seq 3100); do mkdir -p n/$i; echo 'gitdir: ../x' >n/$i/.git; done", "mkdir l; cd l; for i in $(seq 500); do ln -s /usr/share u$i; ln -s /proc p$i; done",
         "mkdir -p .git; touch .git/HEAD; ln -s /proc/self/root .git/worktrees", "mkdir d; mkdir d/.git; chmod 0 d/.git",
     ],
 )  # fmt: skip

@@ -711,6 +711,9 @@ def test_a_second_layer_that_is_gone_is_noticed(course: Course, shell: str) -> N
     assert error == ""
     wanted = {"T02: the caller's process group", "Q02: ", *({"N08: the planted socket"} if shell == "default" else set())}
     assert {name for name in wanted if any(target.startswith(name) for target in broken)} == wanted
+    unbounded = {target for target in course.reachable(shell) if target.startswith("Q05: ")}
+    assert "Q05: core dumps" in unbounded
+    assert unbounded <= broken
 
 
 def without_files(text: str) -> str:
@@ -984,6 +987,19 @@ def test_a_rule_of_the_filter_that_is_missing_is_noticed(course: Course, why: st
         assert any(target.startswith("T01b: ") for target in broken)
 
 
+CLONE = "makes namespaces, as unshare does"
+
+
+def test_namespaces_that_the_filter_lets_be_made_are_noticed_where_bwrap_lets_them(course: Course) -> None:
+    text = re.sub(r"  --disable-userns .*\n", "", course.wrappers["restricted"])
+    assert text != course.wrappers["restricted"]
+    assert course.broken("restricted", text) == ("", set())
+    for bpf, call in ((letting(about=CLONE), "clone"), (letting("unshare"), "unshare")):
+        error, broken = course.broken("restricted", text, bpf=bpf)
+        assert error == ""
+        assert {target for target in broken if target.startswith("P07: ")} == {f"P07: {call} user"}
+
+
 @ROOT_ONLY
 def test_raw_sockets_that_the_filter_lets_through_are_noticed_where_the_rights_stay(course: Course) -> None:
     text = re.sub(r"  --(?:cap-drop ALL|disable-userns) .*\n", "", course.wrappers["restricted"])
@@ -1026,7 +1042,7 @@ def test_every_refused_call_that_no_probe_asks_about_is_in_the_list(course: Cour
 
 def test_every_rule_by_arguments_is_in_a_test_or_has_a_reason() -> None:
     reasons = {
-        "makes namespaces, as unshare does": "P08 tries clone; the user namespace holds it, too",
+        CLONE: "in a test of its own",
         "NETLINK_ROUTE": "other families of netlink ask for a right, or tell what /proc tells",
         "DCCP, SCTP": "of protocols that are not loaded nothing is tried",
         "raw ones forge packets": "in a test of its own",

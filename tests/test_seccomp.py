@@ -432,6 +432,18 @@ def test_every_jump_goes_on_and_the_program_ends() -> None:
         assert assembled(made(seccomp), *Arch) == b"".join(struct.pack("<HBBI", it.code, it.true, it.false, it.value) for it in found)
 
 
+SCHEDULING = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity")
+
+
+@pytest.mark.parametrize("seccomp", BOTH)
+def test_the_first_process_cannot_be_starved(seccomp: Seccomp) -> None:
+    for name in SCHEDULING:
+        answers = [made(seccomp).decide(name, (pid, 0, 0, 0, 0, 0)) for pid in (0, 1, 1 << 32 | 1, 2, 4711)]
+        assert answers == [Action.ALLOW, Action.EPERM, Action.EPERM, Action.ALLOW, Action.ALLOW]
+    for name in ("setpriority", "ioprio_set"):
+        assert [made(seccomp).decide(name, (0, pid, 5, 0, 0, 0)) for pid in (0, 1, 7)] == [Action.ALLOW, Action.EPERM, Action.ALLOW]
+
+
 def test_the_profile_has_each_call_once_where_no_argument_is_asked_for() -> None:
     for seccomp in BOTH:
         profile = oci(made(seccomp))
@@ -441,7 +453,7 @@ def test_the_profile_has_each_call_once_where_no_argument_is_asked_for() -> None
         plain = [name for entry in profile["syscalls"] if "args" not in entry for name in entry["names"]]
         asked = {name for entry in profile["syscalls"] if "args" in entry for name in entry["names"]}
         assert len(plain) == len(set(plain))
-        assert asked == {"clone", "ioctl", "personality", "socket", "socketpair"}
+        assert asked == {"clone", "ioctl", "personality", "socket", "socketpair", *SCHEDULING, "setpriority", "ioprio_set"}
         assert not asked & set(plain)
         assert profile == oci(made(seccomp))
 

@@ -170,6 +170,7 @@ class _Planner:
             seccomp=sandbox.seccomp,
             seccomp_origin=_origin(sandbox.at, "seccomp", "the usual filter"),
             seccomp_allow=self._seccomp_allow(),
+            seccomp_allow_origin=_origin(sandbox.at, "seccomp_allow", "nothing is let through that the filter refuses"),
             packages=self._packages((*sandbox.packages, *shell.packages)),
             fallback=sandbox.fallback,
         )

@@ -183,6 +183,7 @@ class Policy:
     seccomp_origin: Origin
     seccomp_allow: tuple[str, ...]
     """System calls that are let through whatever the filter says."""
+    seccomp_allow_origin: Origin
     packages: tuple[Package, ...]
     fallback: Fallback
 

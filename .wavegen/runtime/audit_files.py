@@ -210,6 +210,22 @@ def rebase(name: str, directory: int) -> Judged | None:
     return Judged(digest(b"\n".join(steps)), "high", _short(steps[0].decode("utf-8", "surrogateescape").strip()))
 
 
+_STRATEGIES = frozenset(("ort", "recursive", "resolve", "octopus", "ours", "subtree"))
+
+
+def strategy(name: str, directory: int) -> Judged | None:
+    """How a rebase or cherry-pick goes on, where that is by a strategy that is not git's own: git starts git-merge-NAME, also by a path."""
+    data = read(name, directory)
+    if isinstance(data, Judged):
+        return Judged(data.signature, "high", data.detail, incomplete=data.incomplete)
+    text = data.decode("utf-8", "surrogateescape")
+    named = [line.partition("=")[2].strip().strip('"') for line in text.splitlines() if line.strip().lower().startswith("strategy =")] if name == "opts" else []
+    named += [text.strip()] if name == "strategy" else []
+    if not [one for one in named if one not in _STRATEGIES] and "/" not in text:
+        return None
+    return Judged(digest(data), "high", _short(text.strip()))
+
+
 # --- packages
 
 

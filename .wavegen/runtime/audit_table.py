@@ -28,7 +28,8 @@ ROWS = (
      "versions of tools", "version managers choose, and may install, what it names"),
     ("nix", "high", ("shell.nix", "default.nix", "flake.nix", "devenv.nix", "devbox.json", "devenv.yaml", "process-compose.yaml"),
      "a development environment", "nix, devenv or devbox evaluate it and run its shell hook"),
-    ("nix", "low", ("*.nix", "flake.lock", "devbox.lock", "devenv.lock"), "a Nix expression or its inputs", "nix evaluates it where another file names it"),
+    ("nix", "medium", ("*.nix",), "a Nix expression", "nix evaluates it where another file names it"),
+    ("nix", "low", ("flake.lock", "devbox.lock", "devenv.lock"), "the inputs of a Nix expression", "nix fetches what it names"),
     ("editor", "high", (".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json", ".vscode/mcp.json", ".vscode/extensions.json",
                         "*.code-workspace"),
      "settings of VS Code", "the editor starts its tasks and the programs it names when it opens the folder"),
@@ -109,13 +110,26 @@ ROWS = (
 DEPENDENCIES = ("node_modules", "bower_components", ".venv", "venv", "site-packages", ".tox", ".nox", "__pypackages__", "vendor", ".direnv", "target", ".yarn")
 
 # In the directory of a git repository, whatever that is called.
-GIT_FILES = ("config", "config.worktree", "commondir", "gitdir", "attributes", "alternates", "http-alternates", "git-rebase-todo", "head")
+GIT_FILES = (
+    "config",
+    "config.worktree",
+    "commondir",
+    "gitdir",
+    "attributes",
+    "alternates",
+    "http-alternates",
+    "git-rebase-todo",
+    "strategy",
+    "strategy_opts",
+    "opts",
+    "head",
+)
 GIT_FOLDERS = ("hooks", "branches", "remotes")
 
 # --- end of literals
 
 ADVICE = {
-    "fence": "compare it with your last commit, then run wavegen render",
+    "fence": "compare it with a commit that no shell made, then run wavegen render",
     "git": "run no git there until you have looked at it",
     "direnv": "read it before you allow it",
     "link": "see where it leads before anything reads or writes through it",

@@ -493,6 +493,9 @@ def _part_of_git(folder: Folder, name: str, folded: str) -> tuple[tuple[str, ...
     if folded == "git-rebase-todo":
         row = ("git", "high", "steps of a rebase under way", "git runs its commands when the rebase goes on")
         return row, lambda: audit_files.rebase(name, handle)
+    if folder.name in ("rebase-merge", "rebase-apply", "sequencer") and folded in ("strategy", "strategy_opts", "opts"):
+        row = ("git", "high", "how a rebase or cherry-pick under way goes on", "git starts the merge strategy that it names")
+        return row, lambda: audit_files.strategy(name, handle)
     if folder.name in ("branches", "remotes") and within:
         return ("git", "medium", "the address of a remote", "git fetches from and pushes to it"), lambda: audit_files.whole(name, handle, "medium")
     return (), None

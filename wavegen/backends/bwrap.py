@@ -440,7 +440,7 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
         )
     opened = [name for name in shell.seccomp_allow if name in refused_calls(nested=shell.nested)]
     if opened and shell.seccomp is not Seccomp.OFF:
-        yield gap(Effect.WEAKER, f"seccomp_allow opens {', '.join(opened)}", "remove what nothing needs", shell.seccomp_origin)
+        yield gap(Effect.WEAKER, f"seccomp_allow opens {', '.join(opened)}", "remove what nothing needs", shell.seccomp_allow_origin)
     if shell.nested:
         yield gap(
             Effect.WEAKER,
@@ -448,6 +448,10 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
             "remove it where nothing inside needs it",
             shell.origin,
         )
+    outside = next((rule for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.anchor is not Anchor.PROJECT), None)
+    if outside:
+        what = f"{outside.path} and what else is granted for writing outside of the project is not audited; a repository there without .git/commondir is not held whole"
+        yield gap(Effect.WEAKER, what, "look there yourself before you run git or a build in it; in a repository: echo ./ >.git/commondir", outside.origin)
     for rule in shell.paths:
         if rule.socket:
             yield gap(Effect.WEAKER, f"whoever answers on a socket at {rule.path} acts outside the fence", "remove the entry", rule.origin)

@@ -477,10 +477,16 @@ def filtered(*names: str, key: str = "", **arguments: Value) -> Expect:
         if held:
             told = _arguments({**({key: held} if key else {}), **arguments})
             yield Expectation(want=Want.STOPPED, layer="seccomp", origin=policy.seccomp_origin, arguments=told)
-        if loose:
-            told = _arguments({**({key: loose} if key else {}), **arguments})
-            why = "seccomp: off" if policy.seccomp is Seccomp.OFF else "nested: true" if policy.nested else "the manifest lets it through"
-            yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, subject="others" if held else "", arguments=told, note=why)
+        opened = tuple(name for name in loose if name in policy.seccomp_allow)
+        rest = tuple(name for name in loose if name not in opened)
+        off = policy.seccomp is Seccomp.OFF
+        for names_, why, origin, subject in (
+            (rest, "seccomp: off" if off else "nested: true", policy.seccomp_origin if off else policy.origin, "others"),
+            (opened, "seccomp: off" if off else "the manifest lets it through", policy.seccomp_origin if off else policy.seccomp_allow_origin, "allowed"),
+        ):
+            if names_:
+                told = _arguments({**({key: names_} if key else {}), **arguments})
+                yield Expectation(want=Want.OPEN, layer="", origin=origin, subject=subject if held or (rest and opened) else "", arguments=told, note=why)
 
     return expect
 

@@ -238,7 +238,7 @@ def danger(name: str, value: str | None) -> str | None:
 def _alias(text: str) -> str:
     words = text.split()
     starts = text.lstrip().startswith("!") or any(word.startswith(("-c", "-x", "-O", "--exec", "--config", "--ext", "--upload", "--open")) for word in words)
-    return "high" if starts else "low"
+    return "high" if starts else "medium"  # some commands of git start what an argument names
 
 
 def _harmless(section: str, key: str, text: str) -> bool:

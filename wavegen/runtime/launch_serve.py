@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from urllib.parse import unquote_to_bytes
 
 from egress import Egress
@@ -66,18 +67,21 @@ def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | No
         _not_started(options)
     log.close()
     sys.stderr.flush()
-    _audit(options)
+    _audit(options, ended=report.ended())
     os._exit(status)
 
 
-def _audit(options: Options) -> None:
+def _audit(options: Options, *, ended: bool) -> None:
     """One line about what the host would run or follow later; where nothing at all has changed, the session is forgotten."""
     state, own = os.path.split(options.marker)
     if not own:
         return
+    where = ("--project", options.project, "--state", state, "--summary")
+    if not ended:
+        sys.stderr.write("wavegen: warning: something inside has not ended; wavegen audit looks at what it leaves\n")
     try:
         since = min(os.lstat(os.path.join(state, name)).st_mtime_ns for name in os.listdir(state) if name.startswith("entered-"))
-        changed = _changed(options.project, since)
+        changed = not ended or _changed(options.project, since)
         if not changed:
             os.unlink(options.marker)
     except (OSError, ValueError, RecursionError):
@@ -85,7 +89,7 @@ def _audit(options: Options) -> None:
     if changed:
         import audit_command
 
-        audit_command.main(("--project", options.project, "--state", state, "--summary", "--done", options.marker))
+        audit_command.main((*where, "--done", options.marker) if ended else where)
         sys.stderr.flush()
 
 
@@ -118,13 +122,36 @@ class Report:
         """Whether the command has run and ended."""
         return any(b'"exit-code"' in line for line in self._lines())
 
+    def _first(self) -> int:
+        """The shell's first process, 0 where there is none yet."""
+        for line in self._lines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return int(json.loads(line)["child-pid"])
+        return 0
+
+    def ended(self) -> bool:
+        """Wait until everything inside has ended, for some seconds at most: bwrap ends before that.
+
+        The first process of a PID namespace becomes a zombie only after all others are gone (pid_namespaces(7)).
+        """
+        first = self._first()
+        for turn in range(500):
+            try:
+                with open(f"/proc/{first}/stat", encoding="utf-8", errors="replace") as stream:
+                    if stream.read().rpartition(") ")[2][:1] in ("Z", "X"):
+                        return True
+            except OSError:
+                return True
+            if turn > 2:
+                time.sleep(0.01)
+        return False
+
     def command(self) -> int:
         """The command's process, 0 where there is none yet: the first child of the shell's first process."""
-        for line in self._lines():
-            with contextlib.suppress(ValueError, OSError, KeyError, TypeError, IndexError):
-                first = int(json.loads(line)["child-pid"])
-                with open(f"/proc/{first}/task/{first}/children", encoding="ascii") as stream:
-                    return int(stream.read().split()[0])
+        with contextlib.suppress(ValueError, OSError, IndexError):
+            first = self._first()
+            with open(f"/proc/{first}/task/{first}/children", encoding="ascii") as stream:
+                return int(stream.read().split()[0])
         return 0
 
 

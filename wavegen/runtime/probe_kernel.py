@@ -23,13 +23,13 @@ _X32 = 0x40000000
 # Each with arguments that the kernel refuses after it has looked at the caller's rights.
 _CALLS: dict[str, tuple[object, ...]] = {
     "keyctl": (0, -3, 0), "add_key": (None, None, None, 0, 0), "request_key": (None, None, None, 0), "bpf": (0, None, 0),
-    "perf_event_open": (None, 0, -1, -1, 0), "userfaultfd": (0,), "io_uring_setup": (1, None), "io_uring_enter": (-1, 0, 0, 0, None, 0),
+    "perf_event_open": (None, 0, -1, -1, 0), "userfaultfd": (1,), "io_uring_setup": (1, None), "io_uring_enter": (-1, 0, 0, 0, None, 0),
     "io_uring_register": (-1, 0, None, 0), "kexec_load": (0, 1 << 20, None, 0xFFFF), "kexec_file_load": (-1, -1, 0, None, 0xFFFF),
     "init_module": (None, 0, None), "finit_module": (-1, None, 0), "delete_module": (_NOWHERE, 0), "reboot": (0, 0, 0, None),
     "swapon": (_NOWHERE, 0), "acct": (_NOWHERE,), "syslog": (10, None, 0),
     "fsopen": (_NOWHERE, 0), "open_tree": (-1, _NOWHERE, 0), "move_mount": (-1, _NOWHERE, -1, _NOWHERE, 0), "setns": (-1, 0),
     "unshare": (0,), "open_by_handle_at": (-1, _NOWHERE, 0), "name_to_handle_at": (-1, _NOWHERE, None, None, 0),
-    "fanotify_init": (0xFFFFFFF, 0), "lookup_dcookie": (0, None, 0), "move_pages": (0, 0, None, None, None, 0), "pidfd_getfd": (-1, 0, 0),
+    "fanotify_init": (0x200, 0xFFFFFFFF), "lookup_dcookie": (0, None, 0), "move_pages": (0, 0, None, None, None, 0), "pidfd_getfd": (-1, 0, 0),
     "process_madvise": (-1, None, 0, 0, 0), "kcmp": (0, 0, 0, 0, 0), "ptrace": (2, 0, None, None), "memfd_secret": (0,), "modify_ldt": (0, None, 0),
     "clone3": (None, 0),
 }  # fmt: skip

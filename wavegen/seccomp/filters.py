@@ -75,6 +75,18 @@ _BY_ARGUMENT = (
         when=(Condition(argument=1, values=(TIOCSTI, TIOCLINUX)),),
     ),
     Rule(
+        names=("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity"),
+        action=Action.EPERM,
+        why="the first process ends the others; starved of the processor it would not (pid_namespaces(7))",
+        when=(Condition(argument=0, values=(1,)),),
+    ),
+    Rule(
+        names=("setpriority", "ioprio_set"),
+        action=Action.EPERM,
+        why="the first process ends the others; starved of the processor it would not (pid_namespaces(7))",
+        when=(Condition(argument=1, values=(1,)),),
+    ),
+    Rule(
         names=("personality",),
         action=Action.EPERM,
         why="turns off what the kernel does against exploits",
