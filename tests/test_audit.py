@@ -284,6 +284,16 @@ def test_a_session_that_left_nothing_is_forgotten(ground: Ground) -> None:
     assert ground.marker.exists()
 
 
+def test_a_session_that_was_killed_is_forgotten_once_all_is_looked_at(ground: Ground) -> None:
+    killed, alive = ground.marker, ground.state / f"entered-{os.getpid()}-1"
+    for marker in (killed, alive, ground.state / "entered-0-2"):
+        ground.marker = marker
+        ground.enter()
+    ground.put("ordinary.py")
+    ground.run("--summary", "--done", str(ground.marker))
+    assert (killed.exists(), alive.exists(), ground.marker.exists()) == (False, True, False)
+
+
 def test_a_damaged_baseline_knows_nothing(ground: Ground) -> None:
     ground.put(".envrc")
     for text in ("", "[]", "{", '{"version": 1}', '{"version": 1, "things": 3, "folders": {}, "parts": {}}', "[" * 100_000):

@@ -265,7 +265,9 @@ def main(words: Sequence[str]) -> int:
     if "--summary" in words:
         sys.stderr.write(summary(walk.findings))
         if "--done" in options and not walk.findings:
-            _forget(options["--done"])
+            # And those of sessions that were killed: this audit began at the earliest of all.
+            for marker in (options["--done"], *(marker for marker in markers(state) if not _runs(marker))):
+                _forget(marker)
         return 0
     if "--json" in words:
         sys.stdout.write(_json(walk) + "\n")
