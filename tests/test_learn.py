@@ -151,9 +151,9 @@ except MachineError as failed:
     held = os.open(tmp_path / "program", os.O_RDONLY)
     try:
         done = subprocess.run(
-            ("bwrap", "--unshare-all", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
+            ("bwrap", "--unshare-all", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(tmp_path), str(tmp_path),
              "--seccomp", str(held), sys.executable, "-c", script),
-            cwd=Path(__file__).parent.parent, pass_fds=(held,), capture_output=True, text=True,
+            cwd=Path(__file__).parent.parent, pass_fds=(held,), capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)},
         )  # fmt: skip
     finally:
         os.close(held)
