@@ -23,7 +23,7 @@ class Terminal:
 
     def __init__(self, fence: Fence) -> None:
         self.fence = fence
-        self._socket = fence.base / "tmux"
+        self._socket = fence.base / f"tmux-{time.monotonic_ns()}"
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "90", "-y", "40", "env PS1='host> ' bash --norc --noprofile -i")
         self.see("host> ")
 
@@ -32,7 +32,9 @@ class Terminal:
         command = ["tmux", "-S", str(self._socket), *words]
         if self.fence.uid != os.getuid():
             command = ["setpriv", f"--reuid={self.fence.uid}", f"--regid={self.fence.uid}", "--clear-groups", "--", *command]
-        done = subprocess.run(command, cwd=self.fence.project, env=self.fence.environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            command, cwd=self.fence.project, env=self.fence.environment(USER="somebody"), capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
