@@ -905,3 +905,10 @@ def test_other_pythons(python: str, base: Path) -> None:
     assert (done.stdout, "Permission denied" in done.stderr) == ("0\n", True), done.stderr
     (base / "filter").write_bytes(REFUSING)
     assert "Seccomp:\t2" in _run([python, "-I", "-S", str(RUNTIME / "shim.py"), "--seccomp", str(base / "filter"), "--", "cat", "/proc/self/status"]).stdout
+
+
+def test_the_little_brother_is_strict_perl_without_loading_that() -> None:
+    """It would be loaded at each start."""
+    done = subprocess.run(("perl", "-Mstrict", "-Mwarnings", "-T", "-c", str(RUNTIME / "landlock.pl")), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, f"{RUNTIME / 'landlock.pl'} syntax OK\n")
+    assert not [line for line in (RUNTIME / "landlock.pl").read_text("utf-8").splitlines() if line.startswith(("use ", "require "))]

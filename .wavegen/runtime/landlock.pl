@@ -6,8 +6,8 @@
 # Options as shim.py has them: --landlock require|best-effort, --writes-only (always needed, or --no-files), --write PATH,
 # --write-try PATH, --scope abstract|signal, --limit NAME=SOFT[:HARD], --report FD|PATH, --no-new-privs, --drop-capabilities,
 # --close, --signals, --arg0 NAME, --unset NAME. -T: without it Perl obeys the PERL5OPT that is meant for the command. Perl complains of a locale that is not
-# there, unless it finds PERL_BADLANG=0: set that and give --unset PERL_BADLANG. No modules: there is nothing but perl-base.
-use strict;
+# there, unless it finds PERL_BADLANG=0: set that and give --unset PERL_BADLANG. No modules: there is nothing but perl-base, and to load
+# strict.pm takes as long as to take the rights; the tests check that it could be loaded.
 
 my %rights = (    # name => [kind, bit, since which ABI]; of kind 0 files, 1 ports, 2 scopes
     write_file => [0, 1, 1], remove_dir => [0, 4, 1], remove_file => [0, 5, 1], make_char => [0, 6, 1], make_dir => [0, 7, 1],

@@ -142,8 +142,7 @@ class Report:
                         return True
             except OSError:
                 return True
-            if turn > 2:
-                time.sleep(0.01)
+            time.sleep(0.0002 if turn < 50 else 0.01)
         return False
 
     def command(self) -> int:
