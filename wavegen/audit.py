@@ -74,11 +74,6 @@ def audit(root: str, state: str, *, everything: bool = False) -> Audit:
         raise MachineError(f"the audit failed: {done.stderr.strip()[-500:]}", "see whether the project can be read") from None
 
 
-def known(state: str) -> bool:
-    """Whether anything was ever accepted."""
-    return os.path.exists(os.path.join(state, "audit.json"))
-
-
 def accept(root: str, state: str) -> None:
     """Take what is there now for known; of sessions that go on, what they change from now on is new. Raises MachineError."""
     os.makedirs(state, mode=0o700, exist_ok=True)

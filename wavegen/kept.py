@@ -10,7 +10,12 @@ def state(root: str) -> str:
     base = os.environ.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):
         base = os.path.join(os.path.realpath(os.path.expanduser("~")), ".local/state")
-    return os.path.join(base, "wavegen", root.replace("%", "%25").replace("/", "%2F"))
+    return os.path.join(base, "wavegen", key(root))
+
+
+def key(root: str) -> str:
+    """The name of a project's directory there."""
+    return root.replace("%", "%25").replace("/", "%2F")
 
 
 def note_rendered(root: str, lock: str) -> None:

@@ -39,33 +39,26 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
     return fallback
 
 
-def _runtime(root: str) -> str:
-    """What the launcher is made of: the rendered one, which is read-only in every shell. Raises FenceError for another version's."""
-    folder = os.path.join(root, ".wavegen/runtime")
+def _check(root: str, path: str, data: bytes, remedy: str) -> None:
+    """Whether a rendered file is what this version renders. Raises FenceError where it is not, or cannot be read."""
+    try:
+        with open(os.path.join(root, path), "rb") as stream:
+            same = stream.read() == data
+    except OSError:
+        same = False
+    if not same:
+        raise FenceError(f"{os.path.join(root, path)} is not what this version of wavegen renders", remedy)
+
+
+def _parts(project: Project) -> str:
+    """Where the wrapper finds what it starts and loads: what is rendered, which is read-only in every shell. Raises FenceError for another version's."""
     for name, text in resources.runtime():
-        try:
-            with open(os.path.join(folder, name), "rb") as stream:
-                same = stream.read() == text.encode()
-        except OSError:
-            same = False
-        if not same:
-            raise FenceError(f"{folder}/{name} is not what this version of wavegen renders", "run wavegen render")
-    return folder
-
-
-def _filters(project: Project) -> str:
-    """Where the wrapper finds system call filters: those of the plan at hand, checked. Raises FenceError."""
-    folder = os.path.join(project.root, ".wavegen/seccomp")
+        _check(project.root, f".wavegen/runtime/{name}", text.encode(), "run wavegen render")
     for file in render(project.plan):
         if file.raw:
-            try:
-                with open(os.path.join(project.root, file.path), "rb") as stream:
-                    same = stream.read() == file.raw
-            except OSError:
-                same = False
-            if not same:
-                raise FenceError(f"{file.path} is not what this version of wavegen renders", "run wavegen render")
-    return f"readonly wg_seccomp={sh(folder)}\n"
+            _check(project.root, file.path, file.raw, "run wavegen render")
+    runtime, filters = (sh(os.path.join(project.root, ".wavegen", name)) for name in ("runtime", "seccomp"))
+    return f"readonly wg_runtime={runtime}\nreadonly wg_seccomp={filters}\n"
 
 
 def _unchanged(project: Project, shell: Policy) -> None:
@@ -76,14 +69,7 @@ def _unchanged(project: Project, shell: Policy) -> None:
         if listed.get(name) != value:
             raise FenceError(f"{name} is not what was rendered last", remedy)
     path = f".wavegen/bin/{PREFIX}{shell.name}"
-    rendered = next(file.data for file in render(project.plan) if file.path == path)
-    try:
-        with open(os.path.join(project.root, path), "rb") as stream:
-            same = stream.read() == rendered
-    except OSError:
-        same = False
-    if not same:
-        raise FenceError(f"{path} is not what this version of wavegen renders", remedy)
+    _check(project.root, path, next(file.data for file in render(project.plan) if file.path == path), remedy)
 
 
 def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
@@ -100,7 +86,7 @@ def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
         _unchanged(project, shell)
     text = script(project.plan, shell) if landlock else wrapper(project.plan, shell)
     if shell.fenced:
-        text = text.replace("\n", f"\nreadonly wg_runtime={sh(_runtime(project.root))}\n{_filters(project)}", 1)
+        text = text.replace("\n", f"\n{_parts(project)}", 1)
     handle = os.memfd_create("wavegen", 0)
     with os.fdopen(os.dup(handle), "wb") as stream:
         stream.write(text.encode())

@@ -23,6 +23,7 @@ from typing import Any
 from wavegen.entry import Entry, end
 from wavegen.errors import FenceError
 from wavegen.ground import host_namespaces, piped
+from wavegen.kept import key
 from wavegen.probes import Answer, State
 
 _START = 60.0
@@ -96,7 +97,7 @@ def unaudited(entry: Entry) -> Iterator[Answer]:
     script = "; ".join(("mkdir -p made/.git/hooks", *(f"{how} {path}" for path, how in _LEFT.items())))
     try:
         entry.output(("/bin/sh", "-c", script))
-        state = f"{entry.ground.home}/.local/state/wavegen/{entry.ground.project.replace('%', '%25').replace('/', '%2F')}"
+        state = f"{entry.ground.home}/.local/state/wavegen/{key(entry.ground.project)}"
         audit = f"{entry.ground.project}/.wavegen/runtime/audit.py"
         command = [sys.executable, "-I", "-S", audit, "--project", entry.ground.project, "--state", state, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_START, check=False)
