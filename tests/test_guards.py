@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -243,5 +245,57 @@ def test_hooks_elsewhere_are_held_where_git_finds_them() -> None:
         git(fence, "config", "core.hooksPath", "/etc")
         fence.own()
         assert fence.enter("true").returncode == 0
+    finally:
+        fence.remove()
+
+
+@pytest.mark.parametrize("shell", ["default", "restricted"])
+@pytest.mark.parametrize("uid", users(), ids=name_of)
+def test_the_process_that_ends_the_others_cannot_be_starved(shell: str, uid: int) -> None:
+    """Else they would write on after the audit."""
+    fence = Fence.create(MANIFEST, uid=uid)
+    try:
+        starve = "import os\ntry: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0))\nexcept PermissionError: print('refused')\n"
+        assert fence.enter("/usr/bin/python3", "-I", "-S", "-c", starve, shell=shell).stdout == "refused\n"
+    finally:
+        fence.remove()
+
+
+WAITS = r"""
+import os, subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+from launch_serve import Report
+def report(pid):
+    read, write = os.pipe()
+    os.write(write, b'{ "child-pid": %d }\n' % pid)
+    os.set_blocking(read, False)
+    return Report(read)
+alive = subprocess.Popen(["sleep", "0.5"])  # a zombie once it has ended, as nobody waits for it
+began = time.monotonic()
+print(report(alive.pid).ended(), 0.4 < time.monotonic() - began < 3)
+print(report(alive.pid).ended(), report(4194303).ended())
+print(report(os.getppid()).ended())
+"""
+
+
+def test_the_audit_waits_until_everything_inside_has_ended() -> None:
+    """Played with processes of the host: one that ends, a zombie, none, one that goes on."""
+    fence = Fence.create(MANIFEST, uid=os.getuid())
+    try:
+        runtime = fence.project / ".wavegen/runtime"
+        done = subprocess.run([sys.executable, "-c", WAITS, str(runtime)], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.splitlines() == ["True True", "True True", "False"]
+        text = (fence.project / ".wavegen/bin/default").read_text("utf-8")
+        function = text[text.index("ended() {") : text.index("\n}\n", text.index("ended() {")) + 3]
+        script = f"{function}wg_report='{{ \"child-pid\": '$1' }}'; ended; echo $?"
+        ending = subprocess.Popen(["sleep", "0.5"])
+        began = time.monotonic()
+        answers = [
+            subprocess.run(["bash", "-c", script, "bash", str(pid)], capture_output=True, text=True, timeout=60).stdout
+            for pid in (ending.pid, 4194303, os.getpid())
+        ]
+        ending.wait()
+        assert answers == ["0\n", "0\n", "1\n"]
+        assert time.monotonic() - began > 4
     finally:
         fence.remove()
