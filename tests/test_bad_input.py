@@ -284,8 +284,9 @@ FREE = {
     "paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    paths: [{{path: {0}, access: read}}]\n",
     "home paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    paths: [{{path: {0}, access: write, optional: true}}]\n    home: tmpfs\n",
     "deny_read_paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    deny_read_paths: [{0}]\n",
-    "persona": "metadata: {{name: demo}}\npersonas: {{{0}: {{description: {0}}}}}\n",
-    "tools": "metadata: {{name: demo}}\nadapters: {{{0}: {{}}}}\npersonas: {{p: {{adapter: {0}, permissions: {{allowed_tools: [{0}], deny: [{0}]}}}}}}\n",
+    "persona": "metadata: {{name: demo}}\npersonas: {{p: {{description: {0}, system_prompt: {0}, model: {0}}}}}\n",
+    "adapter": "metadata: {{name: demo}}\nadapters: {{{0}: {{}}}}\npersonas: {{p: {{adapter: {0}}}}}\n",
+    "command": "metadata: {{name: demo}}\nadapters: {{a: {{binary: {0}, default_model: {0}}}}}\npersonas: {{p: {{hooks: {{PreToolUse: [{{command: {0}}}]}}}}}}\n",
     "unknown key": "metadata: {{name: demo}}\n{0}: {0}\n",
 }
 NAMES = {
@@ -331,12 +332,13 @@ def test_a_hostile_string_adds_no_line_to_what_is_rendered(tmp_path: Path, field
         assert {name: data for name, data in written.items() if is_binary(name)} == binary, text
         assert not any(b"\x1b" in data for name, data in written.items() if name != "flake.nix" and not is_binary(name))  # Nix has no escape for it
         json.loads((root / ".wavegen/plan.json").read_text("utf-8"))
-    # A blank name or path is no name, and no other text is refused.
+    # A blank name, path or command is none, and no other text is refused.
     assert refused_ones == {
         "metadata.name": [" "],
         "paths": ["${HOME}", "*/", " "],
         "home paths": ["${HOME}", "*/", " "],
         "deny_read_paths": ["${HOME}", "*/", " "],
+        "command": [" "],
     }.get(field, [])
 
 

@@ -24,7 +24,7 @@ ROWS = (
     ("manifest", "schema"),
     ("policy",),
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
-    ("suffixes", "domains", "paths", "personas", "defaults", "path_rules", "planner"),
+    ("suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap", "backends.landlock"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
@@ -133,7 +133,7 @@ def test_imports_are_found_at_all() -> None:
     assert uses["errors"] == uses["quote"] == set()
     assert uses["decode"] == {"errors", "nodes"}
     assert uses["schema"] == {"decode", "manifest"}
-    assert {"defaults", "personas", "domains", "policy"} <= uses["planner"]
+    assert {"defaults", "roles", "domains", "policy"} <= uses["planner"]
     assert {"output", "planner"} <= uses["project"]
     assert {"backends", "backends.flake", "output", "project", "launch", "starter"} <= uses["cli"]
 

@@ -42,6 +42,11 @@ def persona(text: str, more: str = "") -> PersonaPolicy:
     return found
 
 
+def patterns(found: PersonaPolicy) -> tuple[list[str], list[str]]:
+    """The allowed and the denied tool patterns of a persona."""
+    return [str(p) for p in found.allowed_tools], [str(p) for p in found.denied_tools]
+
+
 def mistakes(text: str) -> list[str]:
     with pytest.raises(ManifestError) as caught:
         sandbox(text)
@@ -520,9 +525,9 @@ def test_the_project_is_read_only_where_no_tool_is_left_that_writes(allowed: lis
 def test_a_personas_tools_replace_its_adapters_and_deny_lists_add_up() -> None:
     adapters = "adapters: {c: {default_permissions: {allowed_tools: [Read], deny: [Bash, Write]}}}\n"
     own = persona("adapter: c, permissions: {allowed_tools: [Grep], deny: [Edit, Bash]}", adapters)
-    assert (own.allowed_tools, own.denied_tools) == (("Grep",), ("Bash", "Write", "Edit"))
+    assert patterns(own) == (["Grep"], ["Bash", "Write", "Edit"])
     inherited = persona("adapter: c", adapters)
-    assert (inherited.allowed_tools, inherited.denied_tools) == (("Read",), ("Bash", "Write"))
+    assert patterns(inherited) == (["Read"], ["Bash", "Write"])
     none = persona("adapter: c, permissions: {allowed_tools: []}", adapters)
     assert none.allowed_tools == ()
 
@@ -531,7 +536,7 @@ def test_an_empty_adapter_is_the_first_one() -> None:
     adapters = "adapters: {zeta: {default_permissions: {deny: [Bash]}}, alpha: {}}\n"
     for text in ("adapter: ''", "", "adapter: "):
         found = persona(text, adapters)
-        assert (found.adapter, found.denied_tools) == ("zeta", ("Bash",))
+        assert ([agent.adapter for agent in found.agents], patterns(found)) == (["zeta"], (["*"], ["Bash"]))
 
 
 @pytest.mark.parametrize(
@@ -549,21 +554,21 @@ def test_an_empty_adapter_is_the_first_one() -> None:
 def test_a_persona_never_reaches_more_than_its_shells_mode(shell_keys: str, listed: str | None, mode: NetworkMode, names: list[str]) -> None:
     own = f", allowed_domains: {listed}" if listed else ""
     found = persona(f"sandbox: {{shell: s{own}}}", f"runtime: {{sandbox: {{shells: {{s: {{{shell_keys}}}}}}}}}\n")
-    assert (found.network.mode, [str(d) for d in found.network.domains]) == (mode, names)
+    assert (found.fence.network.mode, [str(d) for d in found.fence.network.domains]) == (mode, names)
 
 
 def test_a_persona_keeps_the_other_bounds_of_its_shells_network() -> None:
     for mode in ("filtered", "open", "host"):
         own = "" if mode == "host" else ", loopback: [5432], denied_domains: [z.org]"
         more = f"runtime: {{sandbox: {{denied_domains: [y.org], upstream_proxy: true, shells: {{s: {{network: {mode}{own}}}}}}}}}\n"
-        network = persona("sandbox: {shell: s, allowed_domains: [x.org]}", more).network
+        network = persona("sandbox: {shell: s, allowed_domains: [x.org]}", more).fence.network
         assert (network.mode, [str(d) for d in network.denied], str(network.upstream), network.loopback) == (
             NetworkMode.FILTERED,
             ["y.org:*"] if mode == "host" else ["y.org:*", "z.org:*"],
             "wave.yaml:3",
             () if mode == "host" else (5432,),
         )
-        nothing = persona("sandbox: {shell: s, allowed_domains: []}", more).network
+        nothing = persona("sandbox: {shell: s, allowed_domains: []}", more).fence.network
         assert (nothing.mode, nothing.denied, nothing.upstream, nothing.loopback) == (NetworkMode.NONE, (), None, ())
 
 
@@ -591,7 +596,7 @@ def test_a_personas_entry_lets_through_no_more_than_its_shells(shell_keys: str, 
         return persona(f"sandbox: {{shell: s, allowed_domains: [{listed}]}}", f"runtime: {{sandbox: {{shells: {{s: {{{shell_keys}}}}}}}}}\n")
 
     if not mistake:
-        assert len(work().network.domains) == 1
+        assert len(work().fence.network.domains) == 1
         return
     with pytest.raises(ManifestError) as caught:
         work()
@@ -600,7 +605,7 @@ def test_a_personas_entry_lets_through_no_more_than_its_shells(shell_keys: str, 
 
 def test_a_persona_without_a_shell_is_in_restricted() -> None:
     assert persona("").shell == "restricted"
-    assert persona("sandbox: {deny_read_paths: [~/x]}").deny_read[0].access is Access.HIDE
+    assert rules(persona("sandbox: {deny_read_paths: [~/x]}").fence)["~/x"].access is Access.HIDE
 
 
 # --- the plan as a whole

@@ -206,10 +206,3 @@ MEMORY_SHARE = 75
 
 SCRATCH_SIZE = 2 * 1024**3
 """Bytes of each scratch directory: the kernel's own default is half the memory, for each of them."""
-
-ADAPTER_HOSTS = {
-    "claude": ("api.anthropic.com",),
-    "codex": ("api.openai.com",),
-    "gemini": ("generativelanguage.googleapis.com",),
-}
-"""The API hosts of agents, by their command."""

@@ -182,6 +182,8 @@ class PersonaSandbox:
     STRICT: ClassVar[bool] = True
     shell: Text | None = key("the shell whose fence holds this persona (default restricted)")
     allowed_domains: tuple[Text | DomainEntry, ...] | None = key("replaces the default list; [] is no network")
+    project: PathAccess | None = key("read: the project is read-only (default: where no tool is left that writes)")
+    env_passthrough: tuple[Text, ...] | None = key("of the host's variables that its shell lets in, those that this persona gets (default all)")
     deny_read_paths: tuple[Text, ...] = key("added to those of its shell", ())
     at: Marks = NOWHERE
 
@@ -190,11 +192,12 @@ class PersonaSandbox:
 class Persona:
     """One role of an agent."""
 
+    preset: Text | None = key("a built-in role: what is not written here is taken from it")
     adapter: Text | None = key("a key of adapters; empty: the only or first one")
     description: Text | None = key("for people")
     system_prompt_file: Text | None = key("the role's prompt")
     system_prompt: Text | None = key("the role's prompt, inline")
-    temperature: float | None = key("kept for Wave")
+    temperature: float | None = key("kept for Wave: no agent takes it")
     model: Text | None = key("tier or model")
     permissions: Permissions | None = key("what its tools may do")
     hooks: Hooks | None = key("commands around its tool calls")
@@ -210,12 +213,12 @@ class Adapter:
 
     binary: Text | None = key("its command")
     default_model: Text | None = key("its model")
-    mode: Text | None = key("headless")
+    mode: Text | None = key("headless: what is not allowed is refused; interactive: it is asked for")
     output_format: Text | None = key("kept for Wave")
     project_files: object = key("kept for Wave")
     default_permissions: Permissions | None = key("for personas that have none of their own")
     hooks_template: object = key("kept for Wave")
-    tier_models: object = key("models by tier")
+    tier_models: Mapping[str, Text] = key("its models by tier: cheapest, fastest, balanced, strongest", {})
     at: Marks = NOWHERE
 
 
@@ -268,7 +271,7 @@ class Runtime:
     circuit_breaker: object = key("kept for Wave")
     retros: object = key("kept for Wave")
     cost: object = key("kept for Wave")
-    fallbacks: object = key("adapters to try instead")
+    fallbacks: Mapping[str, tuple[Text, ...]] = key("for an adapter, those to start where its program is not there", {})
     stall_timeout: object = key("kept for Wave")
     at: Marks = NOWHERE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from wavegen import defaults
 from wavegen.decode import Marks, Text
@@ -17,17 +18,30 @@ OWN_FILES = ("flake.nix", "flake.lock", ".wavegen")
 """What an agent could loosen its fence with, besides the manifest and its overlay."""
 
 
-def path_rules(sandbox: Sandbox, shell: Shell, *, own: Mapping[str, bool], network: NetworkMode, report: Report) -> tuple[PathRule, ...]:
+def path_rules(  # noqa: PLR0913
+    sandbox: Sandbox,
+    shell: Shell,
+    *,
+    own: Mapping[str, bool],
+    network: NetworkMode,
+    report: Report,
+    deny: tuple[Text, ...] = (),
+    read_only: Origin | None = None,
+) -> tuple[PathRule, ...]:
     """All path rules of a fenced shell, in the order that back ends list them.
 
     `own`: the fence's files in the project, and whether they must be there: what is not there could be made inside.
+    `deny`, `read_only`: what a persona's fence hides besides, and why it does not write the project where it does not.
     """
     granted = tuple(rule for entry in (*sandbox.paths, *shell.paths) if (rule := _grant(entry, own, report)))
-    denied = denied_rules((*sandbox.deny_read_paths, *shell.deny_read_paths), report=report)
+    denied = denied_rules((*sandbox.deny_read_paths, *shell.deny_read_paths, *deny), report=report)
     _contradictions(granted, denied, report)
     ground = defaults.HOST_ROOT if network is NetworkMode.HOST else defaults.MINIMAL_ROOT
     names = {NetworkMode.HOST: defaults.RESOLVERS, NetworkMode.OPEN: defaults.NETWORK_FILES, NetworkMode.FILTERED: defaults.NETWORK_FILES}.get(network, ())
     project = PathRule(path=HostPath(Anchor.PROJECT), access=Access.WRITE, required=True, origin=Origin("what the shell is for"))
+    if read_only:
+        project = replace(project, access=Access.READ, origin=read_only)
+        granted = tuple(replace(rule, access=Access.READ) if rule.path.anchor is Anchor.PROJECT else rule for rule in granted)
     rules = {rule.path: rule for rule in (*ground, *names, *defaults.SCRATCH, _home(sandbox), project)}
     for rule in granted:
         rules.pop(rule.path, None)  # so that it stands where the manifest's other rules stand
@@ -36,7 +50,8 @@ def path_rules(sandbox: Sandbox, shell: Shell, *, own: Mapping[str, bool], netwo
     pins = (rule for rule in _own_files(own) if rule.path not in hidden)
     # A default that hides the same path stays where it is: what other defaults put below it needs it there.
     kept = (rule for rule in rules.values() if rule.path not in hidden or rule.access is Access.HIDE)
-    guards = (rule for rule in defaults.GUARDS if rule.path not in hidden and rule.path not in rules)
+    # What cannot be written needs no guard.
+    guards = (rule for rule in defaults.GUARDS if not read_only and rule.path not in hidden and rule.path not in rules)
     return (*kept, *denied, *pins, *guards)
 
 

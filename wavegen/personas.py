@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+from wavegen.decode import Text
 from wavegen.manifest import Adapter, NetworkMode, Persona
-from wavegen.policy import DomainRule, Network, Origin
+from wavegen.policy import DomainRule, Network, Origin, ToolPattern
 
-_WRITING_TOOLS = ("Bash", "Edit", "MultiEdit", "NotebookEdit", "Write")
+TOOLS = (
+    *("Read", "Glob", "Grep", "Edit", "Write", "NotebookEdit", "Bash"),
+    *("WebFetch", "WebSearch", "Agent", "Skill", "TodoWrite"),
+    *("Task", "MultiEdit", "LS", "NotebookRead", "BashOutput", "KillShell", "ExitPlanMode"),  # of earlier versions
+)
+"""The tools that manifests name, as they are spelled."""
+
+WRITING_TOOLS = ("Bash", "Edit", "MultiEdit", "NotebookEdit", "Write")
+"""Those that can change the project."""
+
+_PATTERN = re.compile(r"(\*|[A-Za-z][A-Za-z0-9_.*-]*)(?:\((.*)\))?", re.DOTALL)
+_CANONICAL = {tool.lower(): tool for tool in TOOLS}
+
+
+class BadPatternError(Exception):
+    """What is wrong with a tool pattern, and what to write instead."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+
+def tool_pattern(text: Text) -> ToolPattern:
+    """`Tool`, `Tool(specifier)` or `*`; the name of a known tool in any case. `Tool(*)` is the whole tool.
+
+    Raises BadPatternError for anything else: agents skip what they cannot read, and a rule that refuses would refuse nothing.
+    """
+    match = _PATTERN.fullmatch(text.strip())
+    if match is None or not text.isprintable():
+        raise BadPatternError(f"'{text}' is not a tool pattern", "write Tool, or Tool(pattern) with the closing bracket at the end")
+    tool, specifier = match[1], match[2]
+    if specifier is not None and not specifier.strip():
+        raise BadPatternError(f"'{text}' has nothing between its brackets", f"write {tool} for all of its calls")
+    whole = specifier is None or specifier.strip() == "*"
+    return ToolPattern(_CANONICAL.get(tool.lower(), tool), None if whole else (specifier or "").strip(), Origin("", text.at))
 
 
 def adapter_of(persona: Persona, adapters: Mapping[str, Adapter]) -> tuple[str, Adapter | None]:
@@ -20,28 +57,27 @@ def adapter_of(persona: Persona, adapters: Mapping[str, Adapter]) -> tuple[str, 
     return "", None
 
 
-def tools(persona: Persona, adapter: Adapter | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Allowed and denied tool patterns.
+def tools(persona: Persona, adapter: Adapter | None) -> tuple[tuple[Text, ...] | None, tuple[Text, ...]]:
+    """Allowed and denied tool patterns as written.
 
-    A persona's list of allowed tools replaces its adapter's; deny lists add up. Without any list every tool is
+    A persona's list of allowed tools replaces its adapter's; deny lists add up. None: no list, and every tool is
     allowed, as Wave has it; an empty list allows none.
     """
     own = persona.permissions
     general = adapter.default_permissions if adapter else None
-    allowed = own.allowed_tools if own and own.allowed_tools is not None else general.allowed_tools if general and general.allowed_tools is not None else ("*",)
-    denied = (*(general.deny if general else ()), *(own.deny if own else ()))
-    return tuple(dict.fromkeys(map(str, allowed))), tuple(dict.fromkeys(map(str, denied)))
+    allowed = own.allowed_tools if own and own.allowed_tools is not None else general.allowed_tools if general else None
+    return allowed, (*(general.deny if general else ()), *(own.deny if own else ()))
 
 
-def may_write(allowed: tuple[str, ...], denied: tuple[str, ...]) -> bool:
+def may_write(allowed: tuple[ToolPattern, ...], denied: tuple[ToolPattern, ...]) -> bool:
     """Whether any tool is left that can change the project: if not, the project is read-only for this persona.
 
-    `X` and `X(*)` in a deny list take the whole tool away; a narrower pattern leaves some of it.
+    A deny entry without a specifier takes the whole tool away; a narrower one leaves some of it.
     """
-    gone = {pattern.removesuffix("(*)") for pattern in denied}
+    gone = {pattern.tool for pattern in denied if pattern.specifier is None}
     if "*" in gone:
         return False
-    return any(tool not in gone and any(pattern == "*" or pattern.split("(")[0].strip() == tool for pattern in allowed) for tool in _WRITING_TOOLS)
+    return any(tool not in gone and any(pattern.tool in ("*", tool) for pattern in allowed) for tool in WRITING_TOOLS)
 
 
 def narrowed(network: Network, domains: tuple[DomainRule, ...], origin: Origin) -> Network:

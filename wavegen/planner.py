@@ -6,20 +6,21 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from wavegen import defaults, personas
-from wavegen.decode import Decoder, Marks, Text, suggestion
+from wavegen import defaults
+from wavegen.adapters import hosts_of, kind_of
+from wavegen.decode import Decoder, Marks, Text
 from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
 from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Seccomp, Shell
 from wavegen.manifest import Limits as LimitsKeys
 from wavegen.nodes import Messages, Source, parse
 from wavegen.nodes import overlay as lay_over
-from wavegen.path_rules import OWN_FILES, denied_rules, path_rules
+from wavegen.path_rules import OWN_FILES, path_rules
 from wavegen.paths import BadPathError, host_path
-from wavegen.policy import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, PersonaPolicy, Plan, Policy
+from wavegen.policy import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, Plan, Policy
+from wavegen.roles import NAME, FenceOf, Roles
 from wavegen.seccomp.filters import UnknownCallError, opened_calls
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_'+-]*(\.[A-Za-z0-9_][A-Za-z0-9_'+-]*)*")
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
@@ -98,7 +99,16 @@ class _Planner:
             backend=backend,
             backend_origin=_origin(sandbox.at, "backend", "bubblewrap"),
             shells=shells,
-            personas=self._personas(shells),
+            personas=Roles(
+                manifest=manifest,
+                sandbox=sandbox,
+                shells=shells,
+                domains=self._domains,
+                bounded=self._bounded,
+                fence=self._fence,
+                enabled=not off,
+                report=self._once,
+            ).personas(),
             personas_origin=_origin(manifest.at, "personas", "none"),
             unfree=tuple(sorted({str(u) for u in sandbox.unfree})),
             package=self._package_file(),
@@ -130,7 +140,7 @@ class _Planner:
         written = sandbox.shells.get(name)
         shell = written or built_in or Shell()
         at = next((key.at for key in sandbox.shells if key == name and isinstance(key, Text)), None)
-        if not _NAME.fullmatch(name) and at:
+        if not NAME.fullmatch(name) and at:
             self.error(at, f"'{name}' cannot name a shell", "letters, digits, - and _, at most 64")
         if name.startswith(("persona-", "landlock-")) and at:
             self.error(at, f"'{name}': names that begin with persona- and landlock- are those of generated scripts", "choose another name")
@@ -145,17 +155,7 @@ class _Planner:
             fenced = True
         network = self._network(shell, built_in)
         minimal = network.mode is not NetworkMode.HOST
-        paths = (
-            path_rules(
-                self.sandbox,
-                shell,
-                own={self.file: True, self.overlay: self.overlaid, **dict.fromkeys(OWN_FILES, True)},
-                network=network.mode,
-                report=self._once,
-            )
-            if fenced
-            else ()
-        )
+        paths = path_rules(self.sandbox, shell, own=self._own(), network=network.mode, report=self._once) if fenced else ()
         return Policy(
             name=name,
             origin=Origin("", at) if at else Origin("every manifest has it"),
@@ -174,6 +174,35 @@ class _Planner:
             packages=self._packages((*sandbox.packages, *shell.packages)),
             fallback=sandbox.fallback,
         )
+
+    def _own(self) -> dict[str, bool]:
+        """The fence's files in the project, and whether they must be there."""
+        return {self.file: True, self.overlay: self.overlaid, **dict.fromkeys(OWN_FILES, True)}
+
+    def _fence(self, wanted: FenceOf) -> Policy:
+        """The fence of a persona: its shell's, narrower."""
+        base = wanted.shell
+        shell = self.sandbox.shells.get(base.name) or _BUILT_IN.get(base.name) or Shell()
+        mode = wanted.network.mode
+        listed = {str(entry) for entry in (*self.sandbox.env_passthrough, *shell.env_passthrough)}
+        usual = {rule.name for rule in defaults.PASSED}
+        kept = listed if wanted.passed is None else usual | set(wanted.passed)
+        environment = (rule for rule in self._environment(wanted.name, shell, mode) if rule.value is not None or rule.name not in listed or rule.name in kept)
+        paths = path_rules(self.sandbox, shell, own=self._own(), network=mode, report=self._once, deny=wanted.deny, read_only=wanted.read_only)
+        return replace(
+            base,
+            name=wanted.name,
+            origin=wanted.origin,
+            fenced=wanted.fenced,
+            minimal_root=mode is not NetworkMode.HOST,
+            network=wanted.network,
+            paths=paths if wanted.fenced else (),
+            environment=(*environment, *wanted.variables),
+        )
+
+    def _bounded(self, network: Network) -> Network:
+        """A shell's network with the rules that hold everywhere, which the host's own network has no use for."""
+        return replace(network, denied=self._denied(self.sandbox.denied_domains), upstream=self._upstream()) if network.mode is NetworkMode.HOST else network
 
     # --- network
 
@@ -225,8 +254,12 @@ class _Planner:
             return self._domains(listed)
         hosts: dict[str, Origin] = {}
         for name, adapter in self.manifest.adapters.items():
-            for host in defaults.ADAPTER_HOSTS.get(adapter.binary or name, ()):
+            for host in hosts_of(kind_of(str(adapter.binary or name)), str(adapter.default_model or "")):
                 hosts.setdefault(host, Origin(f"API host of adapter {name}", adapter.at.here))
+        # Wave takes personas whose adapter is declared nowhere, and so do we.
+        for wanted in (persona.adapter for persona in self.manifest.personas.values() if persona.adapter):
+            for host in hosts_of(kind_of(wanted), "") if wanted not in self.manifest.adapters else ():
+                hosts.setdefault(host, Origin(f"API host of {wanted}", wanted.at))
         return tuple(DomainRule(host=host, wildcard=False, port="", origin=origin) for host, origin in sorted(hosts.items()))
 
     def _domains(self, entries: Iterable[_Entry]) -> tuple[DomainRule, ...]:
@@ -356,72 +389,7 @@ class _Planner:
             packages.setdefault(str(entry), Package(attribute=tuple(entry.split(".")), origin=Origin("", entry.at)))
         return tuple(packages.values())
 
-    # --- personas
-
-    def _personas(self, shells: tuple[Policy, ...]) -> tuple[PersonaPolicy, ...]:
-        by_name = {shell.name: shell for shell in shells}
-        result = []
-        for name, persona in self.manifest.personas.items():
-            wanted = persona.sandbox.shell if persona.sandbox else None
-            if wanted is not None and wanted not in by_name:
-                self.error(
-                    wanted.at,
-                    f"personas.{name}.sandbox.shell: there is no shell '{wanted}'",
-                    suggestion(wanted, tuple(by_name)) or f"shells: {', '.join(by_name)}",
-                )
-                continue
-            shell = by_name[str(wanted or "restricted")]
-            adapter_name, adapter = personas.adapter_of(persona, self.manifest.adapters)
-            if persona.adapter and adapter is None:
-                hint = suggestion(persona.adapter, tuple(self.manifest.adapters)) or f"adapters: {', '.join(self.manifest.adapters) or 'none'}"
-                # Wave takes such manifests too, and the fence does not depend on it.
-                self.warn(persona.adapter.at, f"personas.{name}.adapter: there is no adapter '{persona.adapter}'", hint)
-            allowed, denied = personas.tools(persona, adapter)
-            sandbox = persona.sandbox
-            listed = sandbox.allowed_domains if sandbox else None
-            network = shell.network
-            if sandbox and listed is not None:
-                domains = self._domains(listed)
-                self._within(name, domains, shell)
-                network = personas.narrowed(self._bounded(shell.network), domains, Origin("", sandbox.at.of("allowed_domains")))
-            result.append(
-                PersonaPolicy(
-                    name=str(name),
-                    shell=shell.name,
-                    adapter=adapter_name,
-                    origin=Origin("", persona.at.here),
-                    network=network,
-                    project_writable=personas.may_write(allowed, denied),
-                    deny_read=denied_rules(sandbox.deny_read_paths if sandbox else (), report=self._once),
-                    allowed_tools=allowed,
-                    denied_tools=denied,
-                    hooks=len(persona.hooks.PreToolUse) + len(persona.hooks.PostToolUse) if persona.hooks else 0,
-                )
-            )
-        return tuple(result)
-
-    def _bounded(self, network: Network) -> Network:
-        """A shell's network with the rules that hold everywhere, which the host's own network has no use for."""
-        return replace(network, denied=self._denied(self.sandbox.denied_domains), upstream=self._upstream()) if network.mode is NetworkMode.HOST else network
-
-    def _within(self, persona: str, domains: tuple[DomainRule, ...], shell: Policy) -> None:
-        """A shell's own list of domains is a bound; the default list is only what a persona gets that has none."""
-        written = self.sandbox.shells.get(shell.name)
-        listed = written is not None and written.domains is not None
-        for domain in domains:
-            at, shown = domain.origin.at, _with_flags(domain)
-            if at and listed and not any(personas.covers(bound, domain) for bound in shell.network.domains):
-                self.error(at, f"personas.{persona}: {shown} is not among the domains of its shell {shell.name}", "add it there, or choose another shell")
-            elif at and domain.allow_private and shell.network.mode is NetworkMode.OPEN:
-                # Open means every public name, and no list of the shell could say more.
-                self.error(at, f"personas.{persona}: {shown} is more than its shell {shell.name} reaches", "choose a shell with network: filtered or host")
-
 
 def _origin(marks: Marks, name: str, reason: str) -> Origin:
     """The line of a key, or the reason for its default where it is not written."""
     return Origin("", marks.of(name)) if name in marks else Origin(reason)
-
-
-def _with_flags(rule: DomainRule) -> str:
-    flags = ", ".join(f"{name}: {str(value).lower()}" for name, value in rule.flags().items())
-    return f"{rule} ({flags})" if flags else str(rule)

@@ -188,21 +188,81 @@ class Policy:
     fallback: Fallback
 
 
+class AgentKind(Enum):
+    """The agents whose settings and options are known."""
+
+    CLAUDE = "claude"
+    CODEX = "codex"
+    GEMINI = "gemini"
+    OPENCODE = "opencode"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """A program that works as a persona."""
+
+    adapter: str
+    """Its name in the manifest."""
+    kind: AgentKind
+    binary: str
+    """Its command."""
+    model: str
+    """As the program spells it; empty: its own choice."""
+    headless: bool
+    """Whether nobody is there to ask."""
+    hosts: tuple[str, ...]
+    """Where its model is served."""
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPattern:
+    """`Tool`, or `Tool(specifier)` for some of its calls; the tool may be `*`."""
+
+    tool: str
+    specifier: str | None
+    origin: Origin
+
+    def __str__(self) -> str:
+        return self.tool if self.specifier is None else f"{self.tool}({self.specifier})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRule:
+    """A command that an agent runs around tool calls."""
+
+    before: bool
+    """Before the call, which it may refuse; otherwise after it."""
+    matcher: ToolPattern
+    command: str
+    origin: Origin
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonaPolicy:
-    """What a persona's fence holds differently from the shell that it runs in."""
+    """A role of an agent: what it is told, what its program enforces, and what its fence holds."""
 
     name: str
-    shell: str
-    adapter: str
+    description: str
     origin: Origin
-    network: Network
+    shell: str
+    fence: Policy
+    """All that holds around it; its name is that of the script in .wavegen/bin."""
+    agents: tuple[Agent, ...]
+    """What is started: the first whose program is there. Empty where the manifest names none."""
     project_writable: bool
-    deny_read: tuple[PathRule, ...]
-    allowed_tools: tuple[str, ...]
-    denied_tools: tuple[str, ...]
-    hooks: int
-    """How many commands its agent is to run around tool calls."""
+    allowed_tools: tuple[ToolPattern, ...]
+    denied_tools: tuple[ToolPattern, ...]
+    hooks: tuple[HookRule, ...]
+    prompt: HostPath | None
+    """The role's own prompt, a file of the project."""
+    prompt_text: str
+    """The same, where the manifest holds the text itself."""
+    ignored: tuple[tuple[str, Origin], ...]
+    """What the manifest asks for and no agent takes: key, and where."""
+    unsandboxed_commands: bool
+    """Whether Claude Code may go past its own sandbox, where that is on."""
 
 
 class Effect(Enum):
@@ -258,3 +318,11 @@ class Plan:
     def shell(self, name: str) -> Policy | None:
         """The policy of a shell, if there is one of that name."""
         return next((shell for shell in self.shells if shell.name == name), None)
+
+    def persona(self, name: str) -> PersonaPolicy | None:
+        """The persona of that name, if there is one."""
+        return next((persona for persona in self.personas if persona.name == name), None)
+
+    def fences(self) -> tuple[Policy, ...]:
+        """The policies of all shells and personas."""
+        return (*self.shells, *(persona.fence for persona in self.personas))

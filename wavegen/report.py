@@ -21,7 +21,7 @@ def table(plan: Plan) -> Iterator[str]:
         width = max(len(persona.name) for persona in plan.personas)
         for persona in plan.personas:
             project = "project writable" if persona.project_writable else "project read-only"
-            yield one_line(f"  {persona.name:<{width}}  shell {persona.shell}, {project}, network {persona.network.mode.value}  # {persona.origin}")
+            yield one_line(f"  {persona.name:<{width}}  shell {persona.shell}, {project}, network {persona.fence.network.mode.value}  # {persona.origin}")
 
 
 def _shell(shell: Policy) -> Iterator[str]:

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from wavegen.defaults import ADAPTER_HOSTS
+from wavegen.adapters import hosts_of, kind_of
 from wavegen.quote import comment
 from wavegen.recognise import Recognised, recognise
 from wavegen.surroundings import Surroundings
@@ -134,7 +134,7 @@ def _packages(found: Recognised) -> Iterator[str]:
 
 
 def _domains(found: Recognised) -> Iterator[str]:
-    apis = ADAPTER_HOSTS[_BINARY]
+    apis = hosts_of(kind_of(_BINARY), "")
     for host in apis:
         yield _entry(host, f"API of {_BINARY}")
     for host, origins in found.hosts.items():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wavegen import resources
 from wavegen.backends import File
 from wavegen.manifest import BackendName
-from wavegen.policy import DomainRule, Effect, EnvRule, Gap, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
+from wavegen.policy import Agent, DomainRule, Effect, EnvRule, Gap, HookRule, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
 from wavegen.quote import json_text
 from wavegen.schema import manifest_schema
 
@@ -33,22 +33,12 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             remedy="write backend: bubblewrap or landlock",
             origin=plan.backend_origin,
         )
-    restricted = [p for p in plan.personas if p.denied_tools or "*" not in p.allowed_tools or p.deny_read or p.hooks or p.network.origin.at]
-    if restricted:
-        yield Gap(
-            backend="personas",
-            shell="",
-            effect=Effect.IGNORED,
-            what=f"no wrapper or agent settings are rendered for personas, so the tools, hooks and domains of {len(restricted)} of them bind nobody",
-            remedy="start agents in a shell; its fence holds for all of them",
-            origin=plan.personas_origin,
-        )
     if not plan.enabled:
         yield Gap(
             backend="personas",
             shell="",
             effect=Effect.WEAKER,
-            what="`wavegen run` without --shell runs without a fence, as the manifest says",
+            what="personas and `wavegen run` without --shell run without a fence, as the manifest says",
             remedy="remove the line to fence it",
             origin=plan.enabled_origin,
         )
@@ -120,14 +110,26 @@ def _variable(rule: EnvRule) -> dict[str, object]:
 
 
 def _persona(persona: PersonaPolicy) -> dict[str, object]:
+    fence = persona.fence
     return {
         "origin": str(persona.origin),
         "shell": persona.shell,
-        "adapter": persona.adapter,
+        "fenced": fence.fenced,
+        "wrapper": f"bin/{fence.name}",
+        "agents": [_agent(agent) for agent in persona.agents],
         "project": "write" if persona.project_writable else "read",
-        "allowed_tools": list(persona.allowed_tools),
-        "denied_tools": list(persona.denied_tools),
-        "hooks": persona.hooks,
-        "deny_read": [str(rule.path) for rule in persona.deny_read],
-        **({"network": _network(persona.network)} if persona.network.origin.at else {}),
+        "network": _network(fence.network),
+        "allowed_tools": [str(pattern) for pattern in persona.allowed_tools],
+        "denied_tools": [str(pattern) for pattern in persona.denied_tools],
+        "hooks": [_hook(hook) for hook in persona.hooks],
+        "paths": [_path(rule) for rule in fence.paths if rule.origin.at],
+        "environment": [_variable(rule) for rule in fence.environment if rule.origin.at],
     }
+
+
+def _agent(agent: Agent) -> dict[str, object]:
+    return {"adapter": agent.adapter, "kind": agent.kind.value, "command": agent.binary, "model": agent.model, "origin": str(agent.origin)}
+
+
+def _hook(hook: HookRule) -> dict[str, object]:
+    return {"before": hook.before, "matcher": str(hook.matcher), "command": hook.command, "origin": str(hook.origin)}
