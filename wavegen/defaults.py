@@ -182,18 +182,26 @@ PROXIES = tuple(
 MADE_BY_THE_FENCE = ("HOME", "PATH", "PWD", "SHELL", "SANDBOX_ACTIVE", "WAVEGEN_SHELL", "TMPDIR", "TMP", "TEMP", "TEMPDIR")
 """Variables that a manifest need not, and cannot, pass through."""
 
-DANGEROUS = {
-    **dict.fromkeys(("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"), "loads code into every program"),
-    **dict.fromkeys(("BASH_ENV", "ENV", "PROMPT_COMMAND", "SHELLOPTS", "BASHOPTS", "PS4"), "runs code in every shell"),
-    **dict.fromkeys(
-        ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PERL5OPT", "PERL5LIB", "RUBYOPT", "NODE_OPTIONS"), "runs code in every program of its language"
-    ),
-    **dict.fromkeys(("GIT_SSH_COMMAND", "GIT_EXTERNAL_DIFF", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_COUNT", "GIT_EXEC_PATH"), "makes git run commands"),
-    **dict.fromkeys(("SSH_AUTH_SOCK", "GPG_AGENT_INFO"), "leads to an agent that signs for you"),
-    **dict.fromkeys(("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST", "NIX_REMOTE"), "leads to a service outside the fence"),
-    **dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY"), "leads to your screen and keyboard"),
-}
-"""Variables that are rarely meant; an entry that lists one gets a warning."""
+_DANGEROUS = (
+    ("loads code into every program", "LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT GCONV_PATH DYLD_INSERT_LIBRARIES DYLD_LIBRARY_PATH"),
+    ("runs code in every shell", "BASH_ENV ENV PROMPT_COMMAND SHELLOPTS BASHOPTS PS4 ZDOTDIR"),
+    ("runs code in every program of its language", "PYTHONPATH PYTHONSTARTUP PYTHONHOME PERL5OPT PERL5LIB RUBYOPT RUBYLIB NODE_OPTIONS NODE_PATH"),
+    ("runs code in every program of its language", "JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS _JAVA_OPTIONS LUA_INIT"),
+    ("makes git run commands", "GIT_SSH GIT_SSH_COMMAND GIT_ASKPASS GIT_EDITOR GIT_PAGER GIT_EXTERNAL_DIFF GIT_PROXY_COMMAND GIT_EXEC_PATH GIT_TEMPLATE_DIR"),
+    ("leads git elsewhere", "GIT_DIR GIT_WORK_TREE GIT_COMMON_DIR GIT_INDEX_FILE GIT_OBJECT_DIRECTORY"),
+    ("leads to an agent that signs for you", "GPG_AGENT_INFO SSH_AGENT_PID SSH_ASKPASS"),
+    ("leads to a service outside the fence", "DBUS_SESSION_BUS_ADDRESS DBUS_SYSTEM_BUS_ADDRESS XDG_RUNTIME_DIR DOCKER_HOST CONTAINER_HOST NIX_REMOTE"),
+    ("leads to your screen and keyboard", "DISPLAY WAYLAND_DISPLAY XAUTHORITY"),
+)
+_DANGEROUS_NAMES = {name: reason for reason, names in _DANGEROUS for name in names.split()}
+_DANGEROUS_SHAPES = (("GIT_CONFIG", "", "makes git run commands"), ("", "_AUTH_SOCK", "leads to an agent that signs for you"))
+
+
+def danger(name: str) -> str:
+    """Why a variable is rarely meant to be passed; empty where nothing is known against it."""
+    shapes = (reason for start, end, reason in _DANGEROUS_SHAPES if name.startswith(start) and name.endswith(end))
+    return _DANGEROUS_NAMES.get(name) or next(shapes, "")
+
 
 PIDS = 4096
 """More than builds need, and far fewer than a host has."""

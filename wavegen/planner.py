@@ -314,10 +314,8 @@ class _Planner:
             elif entry in made:
                 self._once(Problem(at=entry.at, severity=Severity.NOTE, what=f"{entry} is set by the fence; the entry has no effect", hint="remove it"))
             else:
-                if entry in defaults.DANGEROUS:
-                    self._once(
-                        Problem(at=entry.at, severity=Severity.WARNING, what=f"{entry} {defaults.DANGEROUS[entry]}", hint="remove it unless that is meant")
-                    )
+                if reason := defaults.danger(entry):
+                    self._once(Problem(at=entry.at, severity=Severity.WARNING, what=f"{entry} {reason}", hint="remove it unless that is meant"))
                 rules.pop(entry, None)
                 rules[entry] = EnvRule(name=str(entry), value=None, origin=Origin("", entry.at))
         own = (

@@ -173,19 +173,20 @@ class Roles:
     def _network(self, name: str, persona: Persona, shell: Policy, agents: tuple[Agent, ...]) -> Network:
         sandbox = persona.sandbox
         network = shell.network
+        listed = self.sandbox.at.of("default_allowed_domains") if "default_allowed_domains" in self.sandbox.at else None
         if sandbox and sandbox.allowed_domains is not None:
             domains = self.domains(sandbox.allowed_domains)
             self._within(name, domains, shell)
-            network = personas.narrowed(self.bounded(network), domains, Origin("", sandbox.at.of("allowed_domains")))
+            listed = sandbox.at.of("allowed_domains")
+            network = personas.narrowed(self.bounded(network), domains, Origin("", listed))
         for agent in agents:
             for host in agent.hosts:
-                network = self._reaching(host, agent, network, shell)
+                network = self._reaching(host, agent, network, shell, network.origin.at or listed or agent.origin.at or Location(""))
         return network
 
-    def _reaching(self, host: str, agent: Agent, network: Network, shell: Policy) -> Network:
+    def _reaching(self, host: str, agent: Agent, network: Network, shell: Policy, at: Location) -> Network:
         """The network with an agent's API host in it, which is said; an error where what is written forbids it."""
         needed = DomainRule(host=host, wildcard=False, port="", origin=Origin(f"API host of adapter {agent.adapter}", agent.origin.at))
-        at = network.origin.at or agent.origin.at or Location("")
         for rule in network.denied:
             if personas.covers(rule, replace(needed, port=_TLS_PORT)):
                 self._error(

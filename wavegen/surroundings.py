@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from wavegen.decode import Text
-from wavegen.defaults import DANGEROUS
+from wavegen.defaults import danger
 from wavegen.domains import BadDomainError, domain_rule, too_broad
 from wavegen.errors import Location
 from wavegen.tools import directories, find, within
@@ -87,7 +87,7 @@ class Surroundings:
         if not tool:
             return ""
         # PATH too: a script on an innocent path finds its interpreter there.
-        kept = {k: v for k, v in self.env.items() if k not in DANGEROUS and self.root not in v}
+        kept = {k: v for k, v in self.env.items() if not danger(k) and self.root not in v}
         environment = {**kept, **_QUIET, "PATH": os.pathsep.join(path)}
         try:
             return _run([tool, *words[1:]], environment)
