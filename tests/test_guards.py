@@ -285,7 +285,7 @@ def test_the_audit_waits_until_everything_inside_has_ended() -> None:
         runtime = fence.project / ".wavegen/runtime"
         done = subprocess.run([sys.executable, "-c", WAITS, str(runtime)], capture_output=True, text=True, timeout=60, check=True)
         assert done.stdout.splitlines() == ["True True", "True True", "False"]
-        text = (fence.project / ".wavegen/bin/default").read_text("utf-8")
+        text = (runtime / "direct.sh").read_text("utf-8")
         function = text[text.index("ended() {") : text.index("\n}\n", text.index("ended() {")) + 3]
         script = f"{function}wg_report='{{ \"child-pid\": '$1' }}'; ended; echo $?"
         ending = subprocess.Popen(["sleep", "0.5"])

@@ -466,11 +466,12 @@ def test_a_user_s_service_manager_bounds_what_it_starts(new: Callable[..., Fence
     env = made.environment(XDG_RUNTIME_DIR=str(directory), DBUS_SESSION_BUS_ADDRESS=f"unix:path={directory}/bus")
     mounted = ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /usr/bin/systemd-run && shift && exec "$@"', "sh", str(stand_in)]
     # Only the first process of the fence would show them, and the second layer keeps it closed: looked at without it, too.
-    for text in (None, (made.project / ".wavegen/bin" / shell).read_text()):
+    layer = made.project / ".wavegen/runtime/shim.sh"
+    for text in (None, layer.read_text()):
         if text:
             part = re.compile(r"  words\+=\(--landlock .*?(?=  held_once)", re.DOTALL)
             assert part.search(text)
-            (made.project / ".wavegen/bin" / shell).write_text(part.sub("", text))
+            layer.write_text(part.sub("", text))
         place.unlink(missing_ok=True)
         done = subprocess.run([*mounted, *made.argv(shell, ("sh", "-c", INSIDE))], cwd=made.project, env=env, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout.splitlines()[-1]) == (9, "ran"), done.stderr
@@ -544,16 +545,16 @@ exit $status
 def version_two(fence: Fence, handed: dict[str, str], shell: str = "default", *, owned: str = "") -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
     """Enter where groups hand these controllers on; what was written into the files of new groups. `owned`: what a user was given of it."""
     # Something mounted over /proc/self/cgroup would let nobody mount another proc, so the wrapper looks elsewhere.
-    wrapper, cgroup = fence.project / ".wavegen/bin" / shell, fence.base / "cgroup"
-    text = wrapper.read_text()
+    bounds, cgroup = fence.project / ".wavegen/runtime/bounds.sh", fence.base / "cgroup"
+    text = bounds.read_text()
     assert text.count("</proc/self/cgroup\n") == 2
     cgroup.write_text("0::/a/b/c\n")
-    wrapper.write_text(text.replace("</proc/self/cgroup\n", f'<"{cgroup}"\n'))
+    bounds.write_text(text.replace("</proc/self/cgroup\n", f'<"{cgroup}"\n'))
     argv = ["unshare", "-m", "bash", "-c", TREE, "bash", *(word for pair in handed.items() for word in pair), "--"]
     argv += fence.argv(shell, ("sh", "-c", "echo ran; exit 3"))
     owner = {"owned": owned, **({"owner": str(fence.uid)} if fence.uid else {})}
     done = subprocess.run(argv, cwd=fence.project, env=fence.environment(base=str(fence.base), **owner), capture_output=True, text=True, timeout=60)
-    wrapper.write_text(text)
+    bounds.write_text(text)
     found = (fence.base / "found").read_text().splitlines()
     return done, {re.sub(r"wavegen-\d+", "NEW", name): text for name, _, text in (line.partition(" ") for line in found)}
 

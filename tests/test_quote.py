@@ -164,7 +164,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.needs("bash")
 def test_wrappers_of_a_hostile_manifest_are_sound_bash(hostile: Path) -> None:
-    for script in sorted((hostile / ".wavegen/bin").iterdir()):
+    for script in sorted([*(hostile / ".wavegen/bin").iterdir(), *(hostile / ".wavegen/runtime").glob("*.sh")]):
         done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), script
 
@@ -173,6 +173,7 @@ def test_wrappers_of_a_hostile_manifest_are_sound_bash(hostile: Path) -> None:
 def test_wrappers_of_a_hostile_manifest_pass_shellcheck(hostile: Path) -> None:
     scripts = sorted(str(script) for script in (hostile / ".wavegen/bin").iterdir())
     assert len(scripts) == 5
+    scripts += sorted(str(script) for script in (hostile / ".wavegen/runtime").glob("*.sh"))
     # SC1003 takes a backslash at the end of single quotes for a mistake.
     done = subprocess.run(
         ["shellcheck", "--norc", "--shell=bash", "--exclude=SC1003", *scripts],

@@ -6,7 +6,7 @@ import os
 
 
 def state(root: str) -> str:
-    """Where the wrappers of a project keep what they keep; see find_places in wrapper.sh.j2."""
+    """Where the wrappers of a project keep what they keep; see find_places in runtime/places.sh."""
     base = os.environ.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):
         base = os.path.join(os.path.realpath(os.path.expanduser("~")), ".local/state")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -21,7 +21,6 @@ from wavegen.seccomp.filters import filter_of, refused_calls
 from wavegen.seccomp.oci import oci
 
 NAME = "bwrap"
-_STATUS_FD = 4
 _CPU_PERIOD = 100_000
 """Microseconds over which the kernel shares processors out."""
 _VARIABLES = {
@@ -97,7 +96,8 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         name=shell.name,
         fallback=shell.fallback.value,
         proxied=shell.network.mode in PROXIED,
-        upstream=shell.network.upstream is not None,
+        settings=tuple(_settings(shell)),
+        parts=" ".join(_parts(shell)),
         network=tuple(network_options(shell.network)),
         passed=passed,
         options=tuple(options(shell)),
@@ -105,29 +105,59 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         system_paths=" | ".join(sh(f"/{rule.path.tail}") for rule in shell.paths if rule.path.anchor is Anchor.ROOT and rule.path.tail),
         places=tuple(_place_line(rule) for rule in shell.paths if rule.path.anchor is not Anchor.ROOT and not rule.guarded),
         guards=tuple(_guard_line(rule) for rule in shell.paths if rule.guarded),
-        git_files=" ".join(defaults.GIT_FILES),
-        worktree_files=" ".join(defaults.WORKTREE_FILES),
-        private_home=shell.private_home,
-        scratch_size=str(shell.limits.scratch),
-        scratch=tuple(
-            sh(f"/{rule.path.tail}") for rule in shell.paths if rule.access is Access.SCRATCH and rule.path.anchor is Anchor.ROOT and not rule.source
-        ),
-        nested=shell.nested,
-        bounded=shell.limits.written,
-        pids=str(shell.limits.pids),
-        files=str(shell.limits.files),
-        memory=str(shell.limits.memory or ""),
-        memory_share=str(defaults.MEMORY_SHARE),
-        cpus=str(round(shell.limits.cpus * _CPU_PERIOD)) if shell.limits.cpus else "",
-        cpu_percent=str(round(shell.limits.cpus * 100)) if shell.limits.cpus else "",
-        noted=tuple(name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if any(rule.name == name and rule.origin.at for rule in passed)),
         banner=tuple(banner(shell)),
-        named=any(rule.origin.at and rule.path.tail for rule in shell.paths),
-        writable=_writable(plan),
-        minimal_root=shell.minimal_root,
-        filter_name=found.name if (found := filter_of_shell(shell)) else "",
-        status_fd=str(_STATUS_FD),
+        writable=" ".join(_writable(plan)),
     )
+
+
+def _with_paths(shell: Policy) -> bool:
+    """Whether the manifest names paths: the project's own rules are no such."""
+    return any(rule.origin.at and rule.path.tail for rule in shell.paths)
+
+
+def _parts(shell: Policy) -> Iterator[str]:
+    """The files of the runtime that a wrapper sources; main(), which calls all else, comes last."""
+    yield from ("places.sh", "guards.sh", "shim.sh")
+    if _with_paths(shell):
+        yield "granted.sh"
+    if shell.limits.written:
+        yield "bounds.sh"
+    yield "launched.sh" if shell.network.mode in PROXIED else "direct.sh"
+    yield "fence.sh"
+
+
+def _settings(shell: Policy) -> Iterator[RuleLine]:
+    """What the files of the runtime ask about a shell, as assignments."""
+
+    def setting(name: str, value: object, origin: Origin) -> RuleLine:
+        return RuleLine(f"wg_{name}={'' if value in (None, False) else sh('1' if value is True else str(value))}", origin)
+
+    def words(name: str, values: Iterable[str], origin: Origin) -> RuleLine:
+        return RuleLine(f"wg_{name}=({_words(tuple(values))})", origin)
+
+    home = next((rule.origin for rule in shell.paths if rule.path == HostPath(Anchor.HOME)), Origin("the real home is never there"))
+    limits, found = shell.limits, filter_of_shell(shell)
+    yield setting("proxied", shell.network.mode in PROXIED, shell.network.origin)
+    yield setting("uses_upstream", shell.network.upstream is not None, shell.network.upstream or shell.network.origin)
+    yield setting("filter_name", found.name if found else None, shell.seccomp_origin)
+    yield setting("nested", shell.nested, shell.origin)
+    yield setting("private_home", shell.private_home, home)
+    yield setting("minimal_root", shell.minimal_root, shell.origin)
+    yield setting("with_paths", _with_paths(shell), Origin("whether the manifest names paths"))
+    yield setting("bounded", limits.written, limits.origin)
+    yield setting("pids", limits.pids, limits.origin)
+    yield setting("files", limits.files, limits.origin)
+    yield setting("memory_limit", limits.memory or None, limits.origin)
+    yield setting("memory_share", defaults.MEMORY_SHARE, Origin("percent of what the machine has, where no number is written"))
+    yield setting("cpus", round(limits.cpus * _CPU_PERIOD) if limits.cpus else None, limits.origin)
+    yield setting("cpu_percent", round(limits.cpus * 100) if limits.cpus else None, limits.origin)
+    yield setting("scratch_size", limits.scratch, limits.origin)
+    scratch = (rule for rule in shell.paths if rule.access is Access.SCRATCH and rule.path.anchor is Anchor.ROOT and not rule.source)
+    yield words("scratch", (f"/{rule.path.tail}" for rule in scratch), Origin("private directories of the system"))
+    passed = {rule.name for rule in shell.environment if rule.value is None and rule.origin.at}
+    yield words("noted", (name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if name in passed), Origin("logins that a shell looks for, or says are missing"))
+    yield words("git_files", defaults.GIT_FILES, Origin("git on the host runs or follows it, in any repository"))
+    yield words("worktree_files", defaults.WORKTREE_FILES, Origin("git on the host follows it, in any worktree"))
 
 
 def _writable(plan: Plan) -> tuple[str, ...]:

@@ -1,69 +1,13 @@
-# What takes the last rights from the command, inside, once bwrap is done: it writes only where it is to (Landlock, which
-# a mistake in the mounts does not touch), signals nobody outside, and is bounded. Perl starts in a third of Python's time.
-shim() {
-  local code=() i words=()
-  # Of the system, as it must be there inside.
-  if system_tool perl; then
-    mapfile -d '' -t code <"$wg_runtime/landlock.pl" || die "$wg_runtime/landlock.pl cannot be read" 'run wavegen render'
-    # It would complain of the host's locale, and obey PERL5OPT.
-    wg_variables+=(--setenv PERL_BADLANG 0)
-    words=("$REPLY" -T -e "${code[0]-}" -- --unset PERL_BADLANG)
-  elif system_tool python3; then
-    mapfile -d '' -t code <"$wg_runtime/shim.py" || die "$wg_runtime/shim.py cannot be read" 'run wavegen render'
-    words=("$REPLY" -I -S -c "${code[0]-}")
-  else
-    cannot 'neither perl nor python3 is on the PATH' 'install one of them, or use nix develop'
-  fi
-  words+=(--landlock best-effort --scope abstract --scope signal)
-{% if nested %}
-  # A sandbox inside mounts, which Landlock refuses whoever may write less than everything.
-  words+=(--no-files)
-{% else %}
-  words+=(--writes-only --write-try /dev --write-try /proc)
-{% for path in scratch %}
-  words+=(--write-try {{ path }})
-{% endfor %}
-  for i in "${!wg_at[@]}"; do
-    case ${wg_access[i]} in
-      home | project | scratch) words+=(--write "${wg_at[i]}") ;;
-      write* | held-write*) words+=(--write-try "${wg_at[i]}") ;;
-    esac
-  done
-{% endif %}
-  held_once "${words[@]}"
-{% if memory %}
-  wg_memory={{ memory }}
-{% else %}
-  # Three quarters of what the machine has.
-  local total
-  read -r _ total _ </proc/meminfo || total=0
-  wg_memory=$((total * {{ memory_share }} * 1024 / 100))
-{% endif %}
-  words+=(--limit core=0 --limit nofile={{ files }} --limit data="$wg_memory")
-  # The kernel counts a user's processes for each user namespace (Linux 5.14), and never real root's.
-  ((EUID == 0)) || words+=(--limit nproc={{ pids }})
-  wg_shim=("${words[@]}")
-}
-
-held_once() { # what of that this kernel does not hold, said once for each kernel
-  local release said
-  read -r release </proc/sys/kernel/osrelease || return 0
-  [[ -d $wg_state && ! -e $wg_state/.landlock-$release ]] || return 0
-  PERL_BADLANG=0 "$@" --report "$wg_state/.landlock-$release" -- /bin/true 2>/dev/null
-  mapfile -t said 2>/dev/null <"$wg_state/.landlock-$release" || : >"$wg_state/.landlock-$release"
-  for said in "${said[@]}"; do
-    printf 'wavegen: note: a second layer is %s (said once)\n' "$said" >&2
-  done
-}
-
-{% if bounded %}
-# --- bounds for all processes together
-
+# shellcheck shell=bash disable=SC2154  # the wrapper and the other files set wg_ variables
+#
+# Bounds for all processes of a shell together. Sourced by the wrappers whose manifest writes limits.
+#
 # Control groups of our own where they can be made, else a scope of the user's service manager, else what the shim sets
 # for each process. What cannot be set is said once. Only where the manifest asks for it: to join a group takes the kernel
 # longer than all the rest of a start.
 bounds() {
-  local pids='' memory='' cpus={{ "''" if cpus else "1" }}
+  local pids='' memory='' cpus=1
+  [[ -z $wg_cpus ]] || cpus=
   if [[ -f /sys/fs/cgroup/cgroup.controllers ]]; then group; else groups; fi
   if [[ -z $pids || -z $memory || -z $cpus ]] && scope; then return 0; fi
   local missing=''
@@ -76,7 +20,7 @@ bounds() {
 }
 
 group() { # cgroup v2: below the nearest group above ours that hands its controllers on (cgroups(7))
-  local number name path place enabled wanted=(pids memory {{ "cpu" if cpus else "" }})
+  local number name path place enabled wanted=(pids memory ${wg_cpus:+cpu})
   while IFS=: read -r number name path; do [[ $number:$name != 0: ]] || break; done </proc/self/cgroup
   place=/sys/fs/cgroup${path%/}
   until [[ -w $place && -w $place/cgroup.procs ]] && read -r enabled <"$place/cgroup.subtree_control" && handed_on; do
@@ -84,12 +28,10 @@ group() { # cgroup v2: below the nearest group above ours that hands its control
     place=${place%/*}
   done
   make_groups "$place" || return 0
-  bound "$REPLY/pids.max" {{ pids }} && pids=1
+  bound "$REPLY/pids.max" "$wg_pids" && pids=1
   bound "$REPLY/memory.max" "$wg_memory" && memory=1
   [[ ! -e $REPLY/memory.swap.max ]] || bound "$REPLY/memory.swap.max" 0
-{% if cpus %}
-  bound "$REPLY/cpu.max" '{{ cpus }} 100000' && cpus=1
-{% endif %}
+  [[ -z $wg_cpus ]] || { bound "$REPLY/cpu.max" "$wg_cpus 100000" && cpus=1; }
 }
 
 handed_on() {
@@ -100,7 +42,7 @@ handed_on() {
 groups() { # cgroup v1: one hierarchy for each controller
   local number controllers path controller place places=()
   while IFS=: read -r number controllers path; do
-    for controller in pids memory {{ "cpu" if cpus else "" }}; do
+    for controller in pids memory ${wg_cpus:+cpu}; do
       [[ ,$controllers, == *,$controller,* ]] || continue
       place=/sys/fs/cgroup/$controller
       # In a container the path may be the host's.
@@ -111,16 +53,14 @@ groups() { # cgroup v1: one hierarchy for each controller
   done </proc/self/cgroup
   ((${#places[@]})) && make_groups "${places[@]}" || return 0
   for place in "${wg_groups[@]}"; do
-    if [[ -e $place/pids.max ]]; then bound "$place/pids.max" {{ pids }} && pids=1; fi
+    if [[ -e $place/pids.max ]]; then bound "$place/pids.max" "$wg_pids" && pids=1; fi
     if [[ -e $place/memory.limit_in_bytes ]]; then
       bound "$place/memory.limit_in_bytes" "$wg_memory" && memory=1
       [[ ! -e $place/memory.memsw.limit_in_bytes ]] || bound "$place/memory.memsw.limit_in_bytes" "$wg_memory"
     fi
-{% if cpus %}
-    if [[ -e $place/cpu.cfs_quota_us ]]; then
-      bound "$place/cpu.cfs_period_us" 100000 && bound "$place/cpu.cfs_quota_us" {{ cpus }} && cpus=1
+    if [[ -n $wg_cpus && -e $place/cpu.cfs_quota_us ]]; then
+      bound "$place/cpu.cfs_period_us" 100000 && bound "$place/cpu.cfs_quota_us" "$wg_cpus" && cpus=1
     fi
-{% endif %}
   done
 }
 
@@ -165,8 +105,8 @@ scope() { # words before bwrap that start it in a scope of the user's service ma
   # They lead to the service manager, which starts programs outside.
   for variable in XDG_RUNTIME_DIR DBUS_SESSION_BUS_ADDRESS; do [[ $kept == *" $variable "* ]] || unset+=(-u "$variable"); done
   wg_scope=(/usr/bin/env "XDG_RUNTIME_DIR=$wg_runtime_dir" "$REPLY" --user --scope --quiet --collect)
-  wg_scope+=(-p TasksMax={{ pids }} -p "MemoryMax=$wg_memory" -p MemorySwapMax=0{% if cpus %} -p CPUQuota={{ cpu_percent }}%{% endif %} --)
+  wg_scope+=(-p "TasksMax=$wg_pids" -p "MemoryMax=$wg_memory" -p MemorySwapMax=0)
+  [[ -z $wg_cpus ]] || wg_scope+=(-p "CPUQuota=$wg_cpu_percent%")
+  wg_scope+=(--)
   ((${#unset[@]} == 0)) || wg_scope+=(/usr/bin/env "${unset[@]}")
 }
-{% endif %}
-

@@ -1,4 +1,9 @@
-# --- what the manifest grants and hides
+# shellcheck shell=bash disable=SC2154  # the wrapper and the other files set wg_ variables
+#
+# What the manifest grants and hides: paths that may lead anywhere, are shown at once by several mounts, or contradict
+# each other. Sourced by the wrappers of shells whose manifest names paths.
+
+# --- what the manifest grants
 
 wg_granted=() wg_named=()
 
@@ -55,14 +60,14 @@ named() { # access, asked by, path
   fi
   [[ $REPLY != "$wg_home" ]] || die "a rule for $3 is one for the real home directory" "$2 asks for it; name what is needed below it"
   [[ $REPLY != "$wg_project" ]] || die "a rule for $3 is one for the project" "$2 asks for it; write the path as ."
-{% if minimal_root %}
-  # The links that lead there are not in the empty root, except for the last one, which is what was asked for.
-  local from=$REPLY
-  physical "${at%/*}/" && at=${REPLY%/}/${at##*/}
-  REPLY=$from
-{% else %}
-  at=$REPLY
-{% endif %}
+  if [[ -n $wg_minimal_root ]]; then
+    # The links that lead there are not in the empty root, except for the last one, which is what was asked for.
+    local from=$REPLY
+    physical "${at%/*}/" && at=${REPLY%/}/${at##*/}
+    REPLY=$from
+  else
+    at=$REPLY
+  fi
   if [[ $at == "$wg_home"/* || $at == "$wg_project"/* || ($wg_homes != / && $at/ == "$wg_homes"/*) || ($wg_around != / && $at/ == "$wg_around"/*) ]]; then
     rule "$1" "$2" "$at"
     wg_named[${#wg_at[@]} - 1]=$3
@@ -140,7 +145,7 @@ settle_shown() {
   hold "$i"
 }
 
-# What must not be read, by whatever name a mount shows it.
+# --- what must not be read, by whatever name a mount shows it
 
 wg_denied=() wg_denier=()
 

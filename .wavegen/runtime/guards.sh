@@ -1,3 +1,7 @@
+# shellcheck shell=bash disable=SC2154,SC2206  # the wrapper and the other files set wg_ variables; a pattern
+#
+# What the host runs or follows later, as git hooks: held read-only where it exists, in every repository of the project.
+# Sourced by every fenced wrapper, whose guards() lists the places.
 keep_place() { # a directory that nobody may exchange, or a file that leads elsewhere
   if [[ -f $1 ]]; then guard "$1"; elif [[ -d $1 && ! -L $1 && -z ${wg_index[$1]-} ]]; then
     rule keep - "$1"
@@ -71,7 +75,7 @@ repository() { # a git directory or a file that leads to one, what is shown ther
     return 0
   fi
   [[ -d $2 && ! -L $2 ]] || return 0
-  for part in {{ git_files }}; do guard "$1/$part" "$2/$part"; done
+  for part in "${wg_git_files[@]}"; do guard "$1/$part" "$2/$part"; done
   # A hook that is a link, as to a script of the project's.
   names_in "$2/hooks"
   for part in "${REPLIES[@]}"; do
@@ -81,7 +85,7 @@ repository() { # a git directory or a file that leads to one, what is shown ther
   names_in "$2/worktrees"
   names=("${REPLIES[@]}")
   for git in "${names[@]}"; do
-    for part in {{ worktree_files }}; do guard "$1/worktrees/$git/$part" "$2/worktrees/$git/$part"; done
+    for part in "${wg_worktree_files[@]}"; do guard "$1/worktrees/$git/$part" "$2/worktrees/$git/$part"; done
   done
   modules "$1/modules" "$2/modules" 1
 }

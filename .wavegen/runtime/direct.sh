@@ -1,0 +1,71 @@
+# shellcheck shell=bash disable=SC2154,SC2086  # the wrapper and the other files set wg_ variables; a word that may be none
+#
+# A shell whose connections nobody judges: bwrap is started from here, and what it leaves is looked at once all is ended.
+# Sourced by the wrappers of shells with network: host or none.
+
+enter() {
+  local wg_report wg_status wg_group
+  # The report says whether the command was started at all: bwrap's own failures have the status 1 too.
+  exec {wg_out}>&1
+  [[ -z $wg_keep ]] || trap '' INT QUIT
+  wg_report=$(
+    for wg_group in "${wg_groups[@]}"; do
+      bound "$wg_group/cgroup.procs" "$BASHPID" || die "$wg_group cannot be joined" 'try again'
+    done
+    exec "${wg_scope[@]}" "$wg_bwrap" --json-status-fd 4 "${wg_fence[@]}" "${wg_session[@]}" -- \
+      "${wg_shim[@]}" "${wg_command[@]}" 4>&1 1>&"$wg_out" {wg_out}>&-
+  )
+  wg_status=$?
+  ended || printf 'wavegen: warning: something inside has not ended; wavegen audit looks at what it leaves\n' >&2
+  audit
+  if [[ $wg_report == *'"exit-code"'* ]] || ((wg_status != 1)); then exit "$wg_status"; fi
+  not_started
+}
+
+# bwrap ends before the kernel has ended everything inside, and until then files may be written. The first process of a PID
+# namespace becomes a zombie only after all others are gone (pid_namespaces(7)).
+ended() {
+  local first stat turn
+  [[ $wg_report =~ \"child-pid\":\ ([0-9]+) ]] || return 0
+  first=${BASH_REMATCH[1]}
+  for turn in {1..550}; do
+    read -r stat 2>/dev/null </proc/"$first"/stat || return 0
+    case ${stat##*) } in Z* | X*) return 0 ;; esac
+    ((turn < 50)) || sleep 0.01
+  done
+  wg_unended=1
+  return 1
+}
+
+# One line about what the host would run or follow later. Where nothing at all has changed, find says so in no time, and
+# removes in the same go what was made for this session.
+audit() {
+  local name since=$wg_marker said
+  names_in "${wg_state%/*}"
+  for name in "${REPLIES[@]}"; do
+    # A session before this one that was not audited, or has left something.
+    [[ $name != entered-* || ! ${wg_state%/*}/$name -ot $since ]] || since=${wg_state%/*}/$name
+  done
+  if [[ -z $wg_unended ]] && tool find; then
+    said=$(exec "$REPLY" -P "${wg_groups[@]}" "$wg_project" "$wg_marker" -noleaf -depth \
+      '(' -path "/sys/fs/cgroup/*/wavegen-$$" -o -path "*/${wg_marker##*/}" ')' -delete -o \
+      -path '/sys/fs/cgroup/*' -o -newercm "$since" -print -quit 2>&1) && [[ -z $said ]] && return 0
+  fi
+  [[ -z $wg_bounded ]] || leave_groups
+  if ! tool python3; then
+    printf 'wavegen: note: files have changed; wavegen audit names what the host would run of them\n' >&2
+    return 0
+  fi
+  "$REPLY" -I -S "$wg_runtime/audit.py" --project "$wg_project" --state "${wg_state%/*}" --summary ${wg_unended:---done "$wg_marker"} </dev/null
+}
+
+# bwrap has said why on stderr. Is it the machine, or this fence?
+not_started() {
+  local said
+  said=$("$wg_bwrap" "${wg_fence[@]}" -- /bin/sh -c : 2>&1 </dev/null)
+  case $said in
+    *'setting up uid map'* | *'new namespace'* | *'Operation not permitted'* | *'RTM_NEWADDR'*)
+      cannot 'this machine does not let bwrap make namespaces' 'see user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns with sysctl' ;;
+    *) cannot 'bwrap could not build the fence' 'its message stands above' ;;
+  esac
+}

@@ -1,0 +1,266 @@
+# shellcheck shell=bash disable=SC2154,SC2034  # the wrapper and the other files set and use wg_ variables
+#
+# How a shell is entered: main() at the end calls all else. Sourced by every fenced wrapper, after the other files, which
+# hold what this one calls; the wrapper itself holds what is so in its own shell alone.
+wg_mounts=() wg_late=() wg_groups=() wg_scope=() wg_memory=0
+wg_marker='' wg_unended=''
+
+die() { # what is wrong, what to do
+  [[ -z $wg_bounded ]] || leave_groups
+  printf 'wavegen: error: %s (%s)\n' "$1" "$2" >&2
+  exit 125
+}
+
+# The machine cannot hold the fence: refuse, or do what `fallback: warn` asks for.
+cannot() { # what is wrong, what to do
+  if [[ $wg_fallback != warn ]] || ! hopeless; then die "$1" "$2"; fi
+  printf 'wavegen: error: %s (%s)\n' "$1" "$2" >&2
+  printf '\033[1;31mwavegen: NOT SANDBOXED: fallback: warn runs the command without any fence\033[0m\n' >&2
+  builtin cd -- "$wg_start" || exit 125
+  PATH=$wg_path
+  exec "${wg_command[@]}"
+}
+
+# Only where the machine forbids every fence: a place that an agent made unfit, or processes that it used up, are no
+# reason to go without.
+hopeless() {
+  local said most
+  [[ -n $wg_bwrap ]] || return 0
+  said=$("$wg_bwrap" --unshare-user --unshare-pid --ro-bind / / -- /bin/sh -c : 2>&1) && return 1
+  case $said in
+    *'Permission denied'* | *'ermissions'* | *'not permitted'*) return 0 ;;
+    *'No space left'*) read -r most </proc/sys/user/max_user_namespaces && ((most == 0)) ;;
+    *) return 1 ;;
+  esac
+}
+
+physical() { # the path without symlinks, into REPLY; fails where there is nothing
+  local path=$1 link hops=0
+  if [[ -d $path ]]; then
+    [[ -x $path ]] || return 1
+    builtin cd -P -- "$path" || return 1
+    REPLY=$PWD
+    [[ $REPLY != //* ]] || REPLY=/${REPLY##/}
+    return 0
+  fi
+  while [[ -L $path ]]; do
+    ((++hops < 40)) || return 1
+    link=$(readlink -- "$path") || return 1
+    if [[ $link == /* ]]; then path=$link; else path=${path%/*}/$link; fi
+  done
+  [[ -e $path ]] || return 1
+  builtin cd -P -- "${path%/*}/" || return 1
+  REPLY=${PWD%/}/${path##*/}
+}
+
+ours() { # whether a path is one that the command could have written in an earlier session
+  local place
+  for place in "$wg_project" "$wg_state" "${wg_writable[@]}"; do
+    [[ $1/ != "$place"/* ]] || return 0
+  done
+  return 1
+}
+
+tool() { # a program, into REPLY: the system's, else one of the caller's PATH that no command could have put there
+  local directory IFS=:
+  for directory in $PATH $wg_path; do
+    if tool_in "$directory" "$1"; then return 0; fi
+  done
+  return 1
+}
+
+system_tool() {
+  local directory IFS=:
+  for directory in $PATH; do
+    if tool_in "$directory" "$1" && { [[ -z $wg_with_paths ]] || ! denied; }; then return 0; fi
+  done
+  return 1
+}
+
+tool_in() {
+  [[ $1 == /* && -f $1/$2 && -x $1/$2 ]] && ! ours "$1" || return 1
+  if [[ ! -L $1/$2 && ! -L $1 ]]; then REPLY=$1/$2; return 0; fi
+  physical "$1/$2" && ! ours "$REPLY"
+}
+
+# --- environment
+
+# A shell cannot unset names that are no identifiers; env can. Names only: values would show in the process list.
+drop_odd_names() {
+  local name odd=() IFS='='
+  mapfile -d '' -t wg_names </proc/self/environ || die '/proc/self/environ cannot be read' 'mount /proc'
+  wg_names=("${wg_names[@]%%=*}")
+  [[ =${wg_names[*]} == *[!A-Za-z0-9_=]* || =${wg_names[*]}= == *=[0-9=]* ]] || return 0
+  for name in "${wg_names[@]}"; do
+    [[ $name != *[!A-Za-z0-9_]* && $name == [A-Za-z_]* ]] || odd+=(-u "$name")
+  done
+  PATH=$wg_path
+  exec /usr/bin/env "${odd[@]}" "$BASH" -p "$0" "$@"
+}
+
+# Done before bwrap starts: --clearenv would leave the host's variables in /proc/1/environ inside.
+clean_environment() {
+  declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD PWD || die 'the environment cannot be cleaned' 'start with fewer variables: env -i'
+  export -- "${wg_passed[@]}"
+  local directory path=$wg_path shell=$BASH IFS=:
+  if [[ :$path: == *:[!/]* ]]; then
+    # An empty or relative entry is the working directory.
+    path=
+    for directory in $wg_path; do [[ $directory != /* ]] || path+=${path:+:}$directory; done
+  fi
+  if [[ $shell == "$wg_home"/* ]]; then shell=/bin/sh; fi
+  wg_variables=(--setenv HOME "$wg_home" --setenv PATH "${path:-/usr/local/bin:/usr/bin:/bin}" --setenv SHELL "$shell" --unsetenv _)
+}
+
+token_of_gh() {
+  local config=${GH_CONFIG_DIR:-${XDG_CONFIG_HOME:-$wg_home/.config}/gh}
+  if [[ -n ${GH_TOKEN-} || ! -f $config/hosts.yml ]] || ! tool gh; then return 0; fi
+  # Not in the project, whose files could tell a version manager what gh is.
+  builtin cd / || return 0
+  GH_TOKEN=$("$REPLY" auth token 2>/dev/null </dev/null) || GH_TOKEN=
+}
+
+note_missing() { # a variable without which an agent cannot log in; said once
+  local said=${wg_state%/*}/.noted-$1
+  [[ -z ${!1-} && ! -e $said ]] || return 0
+  printf 'wavegen: note: %s is not set; log in inside, or set it on the host (said once)\n' "$1" >&2
+  [[ ! -d $wg_state ]] || : >"$said"
+}
+
+# --- start
+
+open_descriptors() { # 0, 1 and 2, where the caller closed them: a pipe of ours must not become one of them
+  [[ -e /proc/self/fd/0 ]] || exec </dev/null
+  [[ -e /proc/self/fd/1 ]] || exec >/dev/null
+  [[ -e /proc/self/fd/2 ]] || exec 2>/dev/null
+  # All of the host can be reached from an open directory.
+  if [[ -d /proc/self/fd/0 || -d /proc/self/fd/1 || -d /proc/self/fd/2 ]]; then die 'input or output is a directory' 'redirect it to a file, or not at all'; fi
+}
+
+close_descriptors() {
+  local fd
+  set +f
+  for fd in /proc/self/fd/*; do
+    fd=${fd##*/}
+    ((fd < 3)) || exec {fd}>&-
+  done
+  set -f
+  # A file as input could be opened again for writing, by /proc/self/fd/0, wherever it lies.
+  [[ ! -f /proc/self/fd/0 ]] || exec < <(exec cat)
+}
+
+# A terminal that is shared with the host stays, with its job control, where the filter keeps the command from typing
+# into it. Otherwise a session of its own: /dev/tty must not lead to the caller's.
+session() {
+  wg_session=()
+  if [[ -z $wg_filter_name ]]; then
+    wg_session+=(--new-session)
+    return 0
+  fi
+  # bash's own word: HOSTTYPE may come from the environment.
+  case ${BASH_VERSINFO[5]} in
+    x86_64-* | aarch64-*) ;;
+    *) die 'there is no system call filter for this machine' 'write seccomp: off if that is meant' ;;
+  esac
+  [[ -t 0 || -t 1 || -t 2 ]] || wg_session+=(--new-session)
+  [[ -s $wg_seccomp/$wg_filter_name.bpf ]] || die "$wg_seccomp/$wg_filter_name.bpf is missing" 'run wavegen render'
+  exec {wg_filter}<"$wg_seccomp/$wg_filter_name.bpf" || die 'the system call filter cannot be opened' 'raise the limit of open files: ulimit -n'
+  wg_session+=(--seccomp "$wg_filter")
+}
+
+mark_entry() { # what changes from now on is this session's
+  [[ -d $wg_state ]] || (umask 077 && mkdir -p -- "$wg_state") || die "$wg_state cannot be created" 'make room there'
+  wg_marker=${wg_state%/*}/entered-$$-${EPOCHREALTIME//[!0-9]/}
+  : >"$wg_marker" || die "$wg_marker cannot be written" 'make room there'
+}
+
+usage() {
+  die "$1" "usage: $wg_shell [--project DIR] [--print]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} [--] [COMMAND [ARGUMENT...]]"
+}
+
+main() {
+  local wg_arguments=("$@") wg_interactive='' wg_print='' wg_keep='' wg_place wg_name
+  local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n'
+
+  wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap=''
+  [[ -z $wg_uses_upstream ]] || wg_proxy="${HTTPS_PROXY:-${https_proxy-}}"$'\n'"${NO_PROXY:-${no_proxy-}}"
+  open_descriptors
+  while (($#)); do
+    case $1 in
+      --project) (($# > 1)) || usage '--project needs a directory'; wg_asked=$2; shift 2 ;;
+      --print) wg_print=1; shift ;;
+      --connect-to)
+        [[ -n $wg_proxied ]] || usage "unknown option $1"
+        (($# > 1)) || usage '--connect-to needs NAME:PORT:ADDRESS:PORT'
+        wg_elsewhere+=(--connect-to "$2")
+        shift 2
+        ;;
+      --) shift; break ;;
+      -*) usage "unknown option $1" ;;
+      *) break ;;
+    esac
+  done
+  wg_command=("$@")
+  drop_odd_names "${wg_arguments[@]}"
+  if ((${#wg_command[@]} == 0)); then
+    wg_command=(bash)
+    [[ ! -t 0 ]] || wg_interactive=1
+  fi
+  find_places
+  if [[ -n $wg_private_home && ! -d $wg_state/home ]]; then
+    # Without settings zsh asks a newcomer what they are to be.
+    (umask 077 && mkdir -p -- "$wg_state/home" && : >"$wg_state/home/.zshrc") || die "$wg_state/home cannot be created" 'make room there, or set home: tmpfs'
+  fi
+  if [[ -n $wg_with_paths ]]; then
+    wg_writable=("$wg_project" "$wg_kept")
+    written_by_any
+    for wg_place in "${REPLIES[@]}"; do may_write "$wg_place"; done
+  fi
+  system
+  places
+  settle
+  guards
+  [[ -z $wg_with_paths ]] || deny_all
+  mount_places
+  if [[ -n $wg_with_paths ]]; then
+    drop_masked
+  elif [[ $wg_kept != "$wg_home"/* ]]; then
+    # Logins of other shells; in the home they are below the private one.
+    hidden "$wg_kept"
+  fi
+  tool bwrap || cannot 'bwrap is not on the PATH' 'install bubblewrap: apt install bubblewrap, dnf install bubblewrap, or use nix develop'
+  wg_bwrap=$REPLY
+  [[ -z $wg_proxied ]] || find_launcher
+  for wg_name in "${wg_noted[@]}"; do
+    if [[ $wg_name == GH_TOKEN ]]; then token_of_gh; else note_missing "$wg_name"; fi
+  done
+  # In the project wherever the caller stands in it; elsewhere is not there, or not the command's business.
+  local wg_inside=$wg_project
+  [[ $wg_start != "$wg_project"/* ]] || wg_inside=$wg_start
+  [[ -z $wg_bounded ]] || local wg_runtime_dir=${XDG_RUNTIME_DIR-}
+  clean_environment
+  close_descriptors
+  wg_session=() wg_shim=()
+  if [[ -z $wg_print ]]; then
+    mark_entry
+    session
+    shim
+    [[ -z $wg_bounded ]] || bounds
+    # On a terminal Ctrl-C is the command's. Of bwrap it would make an end, and with it of all that runs inside.
+    if [[ -t 0 || -t 1 || -t 2 ]] && [[ $(trap -p INT) != "trap -- '' SIGINT" ]]; then
+      wg_keep=1
+      wg_shim+=(--signals)
+    fi
+    wg_shim+=(--)
+  fi
+  wg_fence=("${wg_options[@]}" "${wg_mounts[@]}" "${wg_late[@]}" "${wg_variables[@]}" --chdir "$wg_inside")
+  if [[ -n $wg_print ]]; then
+    printf '%q\n' "$wg_bwrap" "${wg_fence[@]}" -- "${wg_command[@]}"
+    exit 0
+  fi
+  if [[ -n $wg_interactive ]]; then
+    banner >&2
+    wg_session+=(--setenv PS1 "($wg_shell) \\w\\\$ " --setenv debian_chroot "$wg_shell")
+  fi
+  if [[ -n $wg_proxied ]]; then launch; else enter; fi
+}
