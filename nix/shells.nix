@@ -67,7 +67,11 @@ let
           meta.mainProgram = name;
         };
 
-      wrappers = lib.optionalAttrs isLinux (lib.mapAttrs wrapper plan.shells);
+      # A persona has the packages of its shell.
+      agents = lib.mapAttrs' (
+        name: persona: lib.nameValuePair "persona-${name}" (plan.shells.${persona.shell} // { inherit (persona) fenced wrapper; })
+      ) plan.personas;
+      wrappers = lib.optionalAttrs isLinux (lib.mapAttrs wrapper (plan.shells // agents));
 
       # Only the rc file that `nix develop` writes starts the fence: where the variables alone are wanted (`nix
       # print-dev-env`, and direnv by it) no shell is started, which direnv's users are told at each load. The rc file

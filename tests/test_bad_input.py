@@ -284,7 +284,7 @@ FREE = {
     "paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    paths: [{{path: {0}, access: read}}]\n",
     "home paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    paths: [{{path: {0}, access: write, optional: true}}]\n    home: tmpfs\n",
     "deny_read_paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    deny_read_paths: [{0}]\n",
-    "persona": "metadata: {{name: demo}}\npersonas: {{p: {{description: {0}, system_prompt: {0}, model: {0}}}}}\n",
+    "persona": "metadata: {{name: demo}}\npersonas: {{p: {{description: {0}, model: {0}}}}}\n",
     "adapter": "metadata: {{name: demo}}\nadapters: {{{0}: {{}}}}\npersonas: {{p: {{adapter: {0}}}}}\n",
     "command": "metadata: {{name: demo}}\nadapters: {{a: {{binary: {0}, default_model: {0}}}}}\npersonas: {{p: {{hooks: {{PreToolUse: [{{command: {0}}}]}}}}}}\n",
     "unknown key": "metadata: {{name: demo}}\n{0}: {0}\n",

@@ -133,8 +133,8 @@ def hostile_project(tmp_path: Path) -> Path:
     half = len(names()) // 2
     manifest = {
         "metadata": {"name": name, "description": name},
-        "adapters": {name: {"binary": name, "default_permissions": {"deny": [name]}}},
-        "personas": {text: {"adapter": name, "description": text, "permissions": {"allowed_tools": [text]}} for text in names()},
+        "adapters": {name: {"binary": name, "default_permissions": {"deny": [f"Bash({' '.join(name.split())})"]}}},
+        "personas": {f"p{i}": {"adapter": name, "description": text, "system_prompt": text, "model": text} for i, text in enumerate(names()[::40])},
         "runtime": {
             "sandbox": {
                 "unfree": [name],
@@ -172,7 +172,7 @@ def test_wrappers_of_a_hostile_manifest_are_sound_bash(hostile: Path) -> None:
 @pytest.mark.needs("shellcheck")
 def test_wrappers_of_a_hostile_manifest_pass_shellcheck(hostile: Path) -> None:
     scripts = sorted(str(script) for script in (hostile / ".wavegen/bin").iterdir())
-    assert len(scripts) == 5
+    assert len(scripts) == 5 + len(names()[::40])
     scripts += sorted(str(script) for script in (hostile / ".wavegen/runtime").glob("*.sh"))
     # SC1003 takes a backslash at the end of single quotes for a mistake.
     done = subprocess.run(
@@ -196,7 +196,7 @@ def test_the_flake_of_a_hostile_manifest_says_what_the_manifest_says(hostile: Pa
     expression = f"{{ inherit (import {hostile}/flake.nix) description; plan = builtins.fromJSON (builtins.readFile {hostile}/.wavegen/plan.json); }}"
     read = nix("--eval", "--strict", "--json", "--expr", expression, tmp_path=tmp_path)
     assert read == {"description": plan["name"], "plan": plan}
-    assert sorted(plan["personas"]) == names()
+    assert [persona["agents"][0]["model"] for persona in plan["personas"].values()] == names()[::40]
 
 
 @pytest.mark.needs("bash", "bwrap")

@@ -172,8 +172,13 @@ def plan(manifest: str | None, *, as_json: bool) -> None:
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_MANIFEST
 @click.option("-s", "--shell", metavar="SHELL", help="The shell to run in. Default: default.")
+@click.option("-p", "--persona", metavar="NAME", help="Start the agent of a persona in its fence; COMMAND is then words for the agent.")
+@click.option("--adapter", metavar="NAME", help="Of the persona's adapters this one. Default: the first whose program is inside.")
+@click.option("--exec", "instead", is_flag=True, help="Run COMMAND in the persona's fence in place of its agent.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(manifest: str | None, shell: str | None, command: tuple[str, ...]) -> None:
+def run(  # noqa: PLR0913  one for each option
+    manifest: str | None, shell: str | None, persona: str | None, adapter: str | None, *, instead: bool, command: tuple[str, ...]
+) -> None:
     """Run COMMAND inside a shell, by the manifest as it is now; without COMMAND, an interactive bash.
 
     The exit status is the command's own (128+n where signal n ended it); 125 where the fence could not be built,
@@ -182,13 +187,21 @@ def run(manifest: str | None, shell: str | None, command: tuple[str, ...]) -> No
     \b
       wavegen run -- make test
       wavegen run --shell restricted -- claude
+      wavegen run --persona navigator -- -p 'Where is the parser?'
+      wavegen run --persona navigator --exec -- git log
     """
     from wavegen import launch, project
-    from wavegen.errors import FenceError, WavegenError
+    from wavegen.errors import FenceError, UsageError, WavegenError
 
     try:
+        if persona and shell:
+            raise UsageError("a persona has its shell from the manifest", "leave out --shell, or --persona")
+        if (adapter or instead) and not persona:
+            raise UsageError("--adapter and --exec are about a persona", "name it with --persona")
         loaded = project.load(manifest)
-        launch.run(loaded, launch.shell_of(loaded.plan, shell), command)
+        fence = launch.persona_of(loaded.plan, persona) if persona else launch.shell_of(loaded.plan, shell)
+        options = (*(("--adapter", adapter) if adapter else ()), *(("--exec",) if instead else ()))
+        launch.run(loaded, fence, options, command)
     except WavegenError as failed:
         # Any other status could be the command's own.
         for line in failed.lines():
@@ -198,7 +211,8 @@ def run(manifest: str | None, shell: str | None, command: tuple[str, ...]) -> No
 
 @cli.command()
 @_MANIFEST
-@click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell to verify; may be repeated. Default: all that have a fence.")
+@click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell, or persona-NAME; may be repeated. Default: all shells with a fence.")
+@click.option("--personas", is_flag=True, help="The fences of all personas, too.")
 @click.option("--via", type=click.Choice(["wrapper", "nix"]), default="wrapper", show_default=True, help="Enter by .wavegen/bin, or by nix develop.")
 @click.option("--under", metavar="DIR", help="Where the throw-away project is made. Default: beside the project, else where temporary files are.")
 @click.option("-v", "--verbose", is_flag=True, help="Every probe in full, also those that held.")
@@ -213,6 +227,7 @@ def verify(  # noqa: PLR0913  one for each option
     via: str,
     under: str | None,
     *,
+    personas: bool,
     verbose: bool,
     as_json: bool,
     junit: str | None,
@@ -249,7 +264,7 @@ def verify(  # noqa: PLR0913  one for each option
     reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file}
     for file in reports:
         _check_writable(file, loaded.root)
-    report = run_probes(loaded, shells=shells, via=via, under=under, progress=_progress())
+    report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=_progress())
     report = replace(report, worse=worse(before, report, only=shells))
     if as_json:
         click.echo(json_text(json_report(report)), nl=False)
@@ -332,7 +347,9 @@ def _progress() -> Any:
 
 @cli.command()
 @_MANIFEST
-@click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell to show; may be repeated. Default: all that have a fence.")
+@click.option(
+    "-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell to show, or persona-NAME; may be repeated. Default: all that have a fence."
+)
 @click.option("--denied", is_flag=True, help="Only what was refused, or allowed and out of reach.")
 @click.option("--suggest", is_flag=True, help="Print the lines of YAML that would allow what was refused.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as the launcher wrote them.")
@@ -351,7 +368,7 @@ def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest:
     if suggest and as_json:
         raise UsageError("--suggest prints YAML, not JSON", "leave one of them out")
     loaded = project.load(manifest, accept=True)
-    policies = chosen(loaded.plan, shells)
+    policies = chosen(loaded.plan, shells, personas=True)
     found = network.read(loaded, policies)
     if found.unreadable:
         _tell("warning", _counted(found.unreadable, "line of the log is no decision and was left out", "lines of the log are no decisions and were left out"))

@@ -54,7 +54,8 @@ class Entry:
     def argv(self, command: Sequence[str]) -> list[str]:
         """The command line of an entry; without a command, of an interactive one."""
         if self.ground.via == "wrapper":
-            return [f"{self.ground.project}/.wavegen/bin/{self.shell}", *self._elsewhere, *command]
+            # Of a persona the fence is tried, not its agent.
+            return [f"{self.ground.project}/.wavegen/bin/{self.shell}", *self._elsewhere, "--exec", "--", *command]
         root = self.ground.root
         nix = find("nix", root, (*SYSTEM, *directories(root, os.environ.get("PATH", ""))))
         if not nix:

@@ -213,7 +213,7 @@ class Ground:
     def _values(self) -> dict[str, str]:
         """Variables that are let in somewhere, each with a value of its own."""
         values = {}
-        for rule in (rule for shell in self.plan.shells for rule in shell.environment if rule.value is None):
+        for rule in (rule for shell in self.plan.fences() for rule in shell.environment if rule.value is None):
             known = _KNOWN_VALUES.get(rule.name) or ("C.UTF-8" if rule.name == "LANG" or rule.name.startswith("LC_") else "")
             nix = self.via == "nix" and (
                 rule.name.startswith("NIX_") or rule.name in ("IN_NIX_SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
@@ -483,7 +483,7 @@ def _private_group(found: os.stat_result) -> bool:
 def _in_reach(place: str, project: Project) -> bool:
     """Whether a shell may write there: in a project, or where the manifest grants something."""
     anchors = {Anchor.ROOT: "/", Anchor.HOME: os.path.expanduser("~"), Anchor.PROJECT: project.root}
-    rules = [rule for shell in project.plan.shells for rule in shell.paths if rule.origin.at and rule.path.anchor in anchors]
+    rules = [rule for shell in project.plan.fences() for rule in shell.paths if rule.origin.at and rule.path.anchor in anchors]
     granted = [os.path.realpath(os.path.join(anchors[rule.path.anchor], rule.path.tail)) for rule in rules if rule.access in (Access.READ, Access.WRITE)]
     if any(within(place, path) for path in (project.root, *granted)):
         return True

@@ -6,8 +6,9 @@ import os
 from typing import NoReturn
 
 from wavegen import resources
-from wavegen.backends import render
+from wavegen.backends import File, render
 from wavegen.backends.bwrap import wrapper
+from wavegen.backends.guidance import directory
 from wavegen.backends.landlock import PREFIX, script
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
@@ -17,6 +18,22 @@ from wavegen.policy import Plan, Policy
 from wavegen.project import Project
 from wavegen.quote import sh
 from wavegen.tools import SYSTEM, directories, find
+
+
+def persona_of(plan: Plan, name: str) -> Policy:
+    """The fence of a persona. Raises UsageError for an unknown name and FenceError for a back end that this version cannot start."""
+    persona = plan.persona(name)
+    if persona is None:
+        known = tuple(persona.name for persona in plan.personas)
+        raise UsageError(f"there is no persona '{name}'", suggestion(name, known) or f"personas: {', '.join(known) or 'none'}")
+    _startable(plan)
+    return persona.fence
+
+
+def _startable(plan: Plan) -> None:
+    if plan.enabled and plan.backend is BackendName.DOCKER:
+        what = f"backend: {plan.backend.value} cannot be started by this version"
+        raise FenceError(what, "write backend: bubblewrap or landlock, or name a shell with --shell")
 
 
 def shell_of(plan: Plan, name: str | None) -> Policy:
@@ -30,9 +47,7 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
             known = tuple(shell.name for shell in plan.shells)
             raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
         return shell
-    if plan.enabled and plan.backend is BackendName.DOCKER:
-        what = f"backend: {plan.backend.value} cannot be started by this version"
-        raise FenceError(what, "write backend: bubblewrap or landlock, or name a shell with --shell")
+    _startable(plan)
     fallback = plan.shell("default" if plan.enabled else "yolo")
     if fallback is None:
         raise UsageError("the plan has no default shell", "name one with --shell")
@@ -61,6 +76,12 @@ def _parts(project: Project) -> str:
     return f"readonly wg_runtime={runtime}\nreadonly wg_seccomp={filters}\n"
 
 
+def _told(project: Project, fence: Policy) -> tuple[File, ...]:
+    """What a persona's agent is handed: read from the disk, so that it must be what is rendered."""
+    persona = next((persona for persona in project.plan.personas if persona.fence is fence), None)
+    return tuple(file for file in render(project.plan) if persona and file.path.startswith(f"{directory(persona)}/"))
+
+
 def _unchanged(project: Project, shell: Policy) -> None:
     """What nothing keeps a command from writing: the manifest, and what was rendered from it. Raises FenceError."""
     remedy = "a command may have changed it: look at it, then run wavegen render"
@@ -72,10 +93,10 @@ def _unchanged(project: Project, shell: Policy) -> None:
     _check(project.root, path, next(file.data for file in render(project.plan) if file.path == path), remedy)
 
 
-def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
-    """Replace this process by the shell's wrapper, rendered from the plan at hand. Raises FenceError.
+def run(project: Project, shell: Policy, options: tuple[str, ...], command: tuple[str, ...]) -> NoReturn:
+    """Replace this process by the wrapper of a shell or a persona, rendered from the plan at hand. Raises FenceError.
 
-    Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next
+    `options`: words for the wrapper itself. Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next
     session can be made in this one.
     """
     if project.known != frozenset(project.inputs):
@@ -85,7 +106,10 @@ def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
     if landlock:
         _unchanged(project, shell)
     text = script(project.plan, shell) if landlock else wrapper(project.plan, shell)
-    if shell.fenced:
+    told = _told(project, shell)
+    for file in told:
+        _check(project.root, file.path, file.data, "run wavegen render")
+    if shell.fenced or told:
         text = text.replace("\n", f"\n{_parts(project)}", 1)
     handle = os.memfd_create("wavegen", 0)
     with os.fdopen(os.dup(handle), "wb") as stream:
@@ -94,7 +118,7 @@ def run(project: Project, shell: Policy, command: tuple[str, ...]) -> NoReturn:
     bash = find("bash", project.root, (*SYSTEM, *directories(project.root, os.environ.get("PATH", ""))))
     if not bash:
         raise FenceError("bash is not on the PATH", "install bash")
-    arguments = [bash, "-p", f"/proc/self/fd/{handle}", "--project", project.root, "--", *command]
+    arguments = [bash, "-p", f"/proc/self/fd/{handle}", "--project", project.root, *options, "--", *command]
     try:
         os.execv(bash, arguments)
     except OSError as failed:

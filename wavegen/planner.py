@@ -187,7 +187,12 @@ class _Planner:
         listed = {str(entry) for entry in (*self.sandbox.env_passthrough, *shell.env_passthrough)}
         usual = {rule.name for rule in defaults.PASSED}
         kept = listed if wanted.passed is None else usual | set(wanted.passed)
-        environment = (rule for rule in self._environment(wanted.name, shell, mode) if rule.value is not None or rule.name not in listed or rule.name in kept)
+        unfenced = () if wanted.fenced else ("SANDBOX_ACTIVE",)
+        environment = (
+            rule
+            for rule in self._environment(wanted.name, shell, mode if wanted.fenced else NetworkMode.HOST)
+            if rule.value is not None or rule.name not in listed or rule.name in kept
+        )
         paths = path_rules(self.sandbox, shell, own=self._own(), network=mode, report=self._once, deny=wanted.deny, read_only=wanted.read_only)
         return replace(
             base,
@@ -197,7 +202,7 @@ class _Planner:
             minimal_root=mode is not NetworkMode.HOST,
             network=wanted.network,
             paths=paths if wanted.fenced else (),
-            environment=(*environment, *wanted.variables),
+            environment=(*(rule for rule in environment if rule.name not in unfenced), *wanted.variables),
         )
 
     def _bounded(self, network: Network) -> Network:

@@ -131,7 +131,7 @@ def _plant_repository(places: Places, root: str) -> None:
 
 def _plant_rules(places: Places, root: str, plan: Plan, word: str) -> None:
     """What the manifest grants or hides in the home and the project: of the kind that the real one is."""
-    for rule in (rule for shell in plan.shells for rule in shell.paths):
+    for rule in (rule for shell in plan.fences() for rule in shell.paths):
         if not rule.origin.at or not rule.path.tail or rule.path.anchor not in (Anchor.HOME, Anchor.PROJECT) or rule.pinned:
             continue
         path = places.absolute(rule.path)
@@ -147,7 +147,7 @@ def _is_directory(path: HostPath, root: str, plan: Plan, *, access: Access) -> b
     real = os.path.join(root if path.anchor is Anchor.PROJECT else os.path.expanduser("~"), path.tail)
     if os.path.exists(real):
         return os.path.isdir(real)
-    below = any(path != rule.path and path.holds(rule.path) for shell in plan.shells for rule in shell.paths)
+    below = any(path != rule.path and path.holds(rule.path) for shell in plan.fences() for rule in shell.paths)
     # Nobody knows what it will be: .env is a file, secrets a directory, and ~/.cache is granted for writing.
     name = path.parts()[-1]
     return below or "." not in name or (access is Access.WRITE and "." not in name[1:])

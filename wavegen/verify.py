@@ -45,19 +45,22 @@ class Task:
         return json.dumps([self.case.probe.attempt, self.case.probe.where.value, self.arguments], sort_keys=True)
 
 
-def chosen(plan: Plan, names: Sequence[str]) -> tuple[Policy, ...]:
-    """The shells to verify: the named ones, else all that have a fence. Raises UsageError."""
-    known = tuple(shell.name for shell in plan.shells)
+def chosen(plan: Plan, names: Sequence[str], *, personas: bool) -> tuple[Policy, ...]:
+    """The named shells and personas (persona-NAME), else all shells that have a fence, and `personas`. Raises UsageError."""
+    known = tuple(fence.name for fence in plan.fences())
     for name in names:
         if name not in known:
             raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
-    return tuple(shell for shell in plan.shells if (shell.name in names if names else shell.fenced))
+    if names:
+        return tuple(fence for fence in plan.fences() if fence.name in names)
+    return tuple(fence for fence in (plan.fences() if personas else plan.shells) if fence.fenced)
 
 
 def verify(  # noqa: PLR0913  by keyword, each with a default
     project: Project,
     *,
     shells: Sequence[str] = (),
+    personas: bool = False,
     via: str = "wrapper",
     under: str | None = None,
     progress: Progress | None = None,
@@ -67,7 +70,9 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
 
     `files`: what to run in place of what the plan renders; without it the project must hold just that.
     """
-    policies = chosen(project.plan, shells)
+    policies = chosen(project.plan, shells, personas=personas)
+    if via == "nix" and not {policy.name for policy in policies} <= {shell.name for shell in project.plan.shells}:
+        raise UsageError("nix develop enters shells, and no persona", "verify personas --via wrapper")
     rendered = files or render(project.plan)
     if not files:
         differing = Tree(project.root, rendered, project.inputs).findings()

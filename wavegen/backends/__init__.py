@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from wavegen.policy import Gap, Plan
+from wavegen.policy import Gap, Origin, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,14 @@ class File:
         return self.raw or self.text.encode()
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Words of a command line that belong together, and why they are there."""
+
+    words: tuple[str, ...]
+    origin: Origin
+
+
 class Backend(Protocol):
     """What a back end module offers."""
 
@@ -46,9 +54,9 @@ class Backend(Protocol):
 
 def backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
-    from wavegen.backends import bwrap, flake, landlock, tree
+    from wavegen.backends import bwrap, flake, guidance, landlock, tree
 
-    return (("tree", tree), ("flake", flake), ("bwrap", bwrap), ("landlock", landlock))
+    return (("tree", tree), ("flake", flake), ("bwrap", bwrap), ("landlock", landlock), ("guidance", guidance))
 
 
 def render(plan: Plan) -> tuple[File, ...]:

@@ -9,11 +9,12 @@ from itertools import groupby
 from typing import assert_never
 
 from wavegen import defaults
-from wavegen.backends import File, header
+from wavegen.backends import File, Option, header
 from wavegen.backends._templates import fill
+from wavegen.backends.agents import started
 from wavegen.manifest import NetworkMode, Seccomp
 from wavegen.paths import is_device
-from wavegen.policy import Access, Anchor, DomainRule, Effect, Gap, HostPath, Network, Origin, PathRule, Plan, Policy
+from wavegen.policy import Access, Anchor, DomainRule, Effect, EnvRule, Gap, HostPath, Network, Origin, PathRule, PersonaPolicy, Plan, Policy
 from wavegen.quote import json_text, sh
 from wavegen.seccomp import Arch, Filter
 from wavegen.seccomp.bpf import assembled
@@ -31,14 +32,6 @@ _VARIABLES = {
     Anchor.HOMES: "$wg_homes",
     Anchor.AROUND: "$wg_around",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """Words of a bwrap command line that belong together, and why they are there."""
-
-    words: tuple[str, ...]
-    origin: Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,7 @@ PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 def render(plan: Plan) -> Iterator[File]:
     """bin/<shell> for every shell, and the system call filters that they load: to be loaded, and to be read."""
     filters: dict[str, Filter] = {}
-    for shell in plan.shells:
+    for shell in plan.fences():
         yield File(path=f".wavegen/bin/{shell.name}", text=wrapper(plan, shell), executable=True)
         if found := filter_of_shell(shell):
             filters[found.name] = found
@@ -85,18 +78,21 @@ def filter_of_shell(shell: Policy) -> Filter | None:
 
 
 def wrapper(plan: Plan, shell: Policy) -> str:
-    """The wrapper script of one shell."""
-    if not shell.fenced:
-        return fill("yolo.sh.j2", header=header(plan), name=shell.name)
+    """The wrapper script of one shell, or of one persona's fence."""
+    persona = next((persona for persona in plan.personas if persona.fence is shell), None)
     passed = tuple(rule for rule in shell.environment if rule.value is None)
+    if not shell.fenced:
+        return _unfenced(plan, persona, passed) if persona else fill("yolo.sh.j2", header=header(plan), name=shell.name)
     return fill(
         "wrapper.sh.j2",
         header=header(plan),
         file=f".wavegen/bin/{shell.name}",
         name=shell.name,
         fallback=shell.fallback.value,
+        persona=persona,
+        agents=tuple(started(persona)) if persona else (),
         proxied=shell.network.mode in PROXIED,
-        settings=tuple(_settings(shell)),
+        settings=tuple(_settings(shell, persona)),
         parts=" ".join(_parts(shell)),
         network=tuple(network_options(shell.network)),
         passed=passed,
@@ -107,6 +103,24 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         guards=tuple(_guard_line(rule) for rule in shell.paths if rule.guarded),
         banner=tuple(banner(shell)),
         writable=" ".join(_writable(plan)),
+    )
+
+
+def _unfenced(plan: Plan, persona: PersonaPolicy, passed: tuple[EnvRule, ...]) -> str:
+    fence = persona.fence
+    off = Option(("the manifest takes the fence from personas",), plan.enabled_origin)
+    shell = Option((f"its shell {persona.shell} has no fence",), persona.origin)
+    return fill(
+        "unfenced.sh.j2",
+        header=header(plan),
+        file=f".wavegen/bin/{fence.name}",
+        name=fence.name,
+        persona=persona,
+        why=off if not plan.enabled else shell,
+        passed=passed,
+        fixed=tuple(Option((f"{rule.name}={rule.value}",), rule.origin) for rule in fence.environment if rule.value is not None),
+        agents=tuple(started(persona)),
+        parts="places.sh fence.sh unfenced.sh",
     )
 
 
@@ -126,7 +140,7 @@ def _parts(shell: Policy) -> Iterator[str]:
     yield "fence.sh"
 
 
-def _settings(shell: Policy) -> Iterator[RuleLine]:
+def _settings(shell: Policy, persona: PersonaPolicy | None) -> Iterator[RuleLine]:
     """What the files of the runtime ask about a shell, as assignments."""
 
     def setting(name: str, value: object, origin: Origin) -> RuleLine:
@@ -137,6 +151,7 @@ def _settings(shell: Policy) -> Iterator[RuleLine]:
 
     home = next((rule.origin for rule in shell.paths if rule.path == HostPath(Anchor.HOME)), Origin("the real home is never there"))
     limits, found = shell.limits, filter_of_shell(shell)
+    yield setting("persona", persona.name if persona else None, shell.origin)
     yield setting("proxied", shell.network.mode in PROXIED, shell.network.origin)
     yield setting("uses_upstream", shell.network.upstream is not None, shell.network.upstream or shell.network.origin)
     yield setting("filter_name", found.name if found else None, shell.seccomp_origin)
@@ -318,10 +333,12 @@ def _path(path: HostPath) -> str:
 def banner(shell: Policy, *, by: str = "bubblewrap", fence: str = "the manifest, flake.nix and .wavegen are read-only") -> Iterator[str]:
     """What an interactive shell begins with."""
     granted = [rule for rule in shell.paths if rule.origin.at and not rule.pinned]
-    writable = ["the project", "~ (private" + (", kept)" if shell.private_home else ", empty)"), "/tmp"]
-    writable += [str(rule.path) for rule in granted if rule.access is Access.WRITE]
+    project = next((rule.access for rule in shell.paths if rule.path == HostPath(Anchor.PROJECT)), Access.WRITE)
+    writable = [*(("the project",) if project is Access.WRITE else ()), "~ (private" + (", kept)" if shell.private_home else ", empty)"), "/tmp"]
+    writable += [str(rule.path) for rule in granted if rule.access is Access.WRITE and rule.path.tail]
     readable = ["the host's system, without homes, other disks and /var" if not shell.minimal_root else "programs and libraries of the host"]
-    readable += [str(rule.path) for rule in granted if rule.access is Access.READ]
+    readable += ["the project"] if project is Access.READ else []
+    readable += [str(rule.path) for rule in granted if rule.access is Access.READ and rule.path.tail]
     hidden = [str(rule.path) for rule in granted if rule.access is Access.HIDE]
     yield f"wavegen: shell {shell.name}: fenced by {by}"
     yield f"  write:   {', '.join(writable)}"
@@ -390,6 +407,10 @@ def gaps(plan: Plan) -> Iterator[Gap]:
     for shell in plan.shells:
         if shell.fenced:
             yield from _shell_gaps(shell)
+    for persona in plan.personas:
+        # What it shares with its shell is said there.
+        if persona.fence.fenced and persona.fence.network.origin.at:
+            yield from (gap for gap in _network_gaps(persona.fence) if gap.effect is Effect.WEAKER and gap.origin != persona.fence.network.origin)
 
 
 def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wavegen import defaults
-from wavegen.backends import File, header
+from wavegen.backends import File, Option, header
 from wavegen.backends._templates import fill
-from wavegen.backends.bwrap import PROXIED, Option, banner, network_options
+from wavegen.backends.agents import started
+from wavegen.backends.bwrap import PROXIED, banner, network_options
 from wavegen.manifest import BackendName, NetworkMode
 from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
 from wavegen.quote import json_text
@@ -26,7 +27,7 @@ _SOCKETS: dict[NetworkMode, Sockets] = {NetworkMode.HOST: "all", NetworkMode.OPE
 
 def shells(plan: Plan) -> tuple[Policy, ...]:
     """The shells that are rendered."""
-    return tuple(shell for shell in plan.shells if shell.fenced) if plan.backend is BackendName.LANDLOCK else ()
+    return tuple(shell for shell in plan.fences() if shell.fenced) if plan.backend is BackendName.LANDLOCK else ()
 
 
 def render(plan: Plan) -> Iterator[File]:
@@ -50,14 +51,16 @@ def filter_of_shell(shell: Policy) -> Filter | None:
 
 
 def script(plan: Plan, shell: Policy) -> str:
-    """The script of one shell."""
+    """The script of one shell, or of one persona's fence."""
+    persona = next((persona for persona in plan.personas if persona.fence is shell), None)
+    agents = started(persona) if persona else ()
     return fill(
         "landlock.sh.j2",
         header=header(plan),
         file=f".wavegen/bin/{PREFIX}{shell.name}",
         name=shell.name,
         proxied=shell.network.mode in PROXIED,
-        options=tuple(options(shell)),
+        options=(*(Option(("--agent", *option.words), option.origin) for option in agents), *options(shell)),
         filter_name=found.name if (found := filter_of_shell(shell)) else "",
     )
 

@@ -28,7 +28,7 @@ _NO_PROJECT = (*_TOP, "/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp")
 # A terminal of /dev/pts may be any other of the user's, and /dev/shm is shared with all programs of the host: neither is granted.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _MEMORY_SHARE = 75
-_FLAGS = ("--print",)
+_FLAGS = ("--print", "--exec")
 _VALUES = ("--project", "--connect-to")
 
 
@@ -70,7 +70,9 @@ class Settings:
         self.rules: list[str] = []
         self.banner: list[str] = []
         self.project = ""
-        self.show = False
+        self.show = self.instead = False
+        self.agents: list[list[str]] = []
+        self.adapter = ""
         rest = list(arguments)
         while rest and rest[0] != "--":
             self._take(rest)
@@ -83,6 +85,8 @@ class Settings:
             setattr(self, option[2:].replace("-", "_"), value)
         elif option in lists:
             lists[option].append(value)
+        elif option == "--agent":
+            self.agents.append([value, *(rest.pop(0) for _ in range(int(rest[0]) + 1))])
         elif option == "--set":
             name, _, text = value.partition("=")
             self.fixed[name] = text
@@ -107,16 +111,29 @@ class Settings:
             if option == "--":
                 break
             if option in _FLAGS:
-                self.show = True
+                self.show |= option == "--print"
+                self.instead |= option == "--exec"
             elif option in _VALUES and rest:
                 if option == "--project":
                     self.project = rest.pop(0)
                 else:
                     self.rules += [option, rest.pop(0)]
+            elif option == "--adapter" and self.agents and rest:
+                self.adapter = rest.pop(0)
+            elif self.agents and not self.instead:
+                rest.insert(0, option)
+                break
             else:
                 cannot(f"{option} is unknown, or has no value", usage)
-        self.command = rest
+        self.command = rest if not self.agents or self.instead else self._agent(rest)
         self.seccomp = os.path.abspath(self.seccomp) if self.seccomp else ""
+
+    def _agent(self, rest: list[str]) -> list[str]:
+        """Of a persona: the first of its programs that is there, with its caller's words behind its own."""
+        words = [word for name, *words in self.agents if self.adapter in ("", name) for word in words]
+        if not words:
+            cannot(f"there is no adapter {self.adapter}", f"adapters: {', '.join(name for name, *_ in self.agents)}")
+        return ["/bin/sh", ".wavegen/runtime/agent.sh", *words, "0", *rest]
 
     @property
     def proxied(self) -> bool:
@@ -163,7 +180,9 @@ class Places:
         # Beside the one of bwrap, which has no use for the links that lead out of this one.
         self.temporary = f"{self.state}/landlock/tmp-{os.getpid()}"
         self.private = f"{self.state}/landlock/home" if settings.home == "private" else f"{self.temporary}/home"
-        self.inside = self.start if within(self.start, self.project) else self.project
+        # An agent's settings name paths from the project's root.
+        agent = bool(settings.agents) and not settings.instead
+        self.inside = self.start if within(self.start, self.project) and not agent else self.project
 
     def _project(self, settings: Settings) -> str:
         asked = settings.project

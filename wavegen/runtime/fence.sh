@@ -16,6 +16,8 @@ cannot() { # what is wrong, what to do
   if [[ $wg_fallback != warn ]] || ! hopeless; then die "$1" "$2"; fi
   printf 'wavegen: error: %s (%s)\n' "$1" "$2" >&2
   printf '\033[1;31mwavegen: NOT SANDBOXED: fallback: warn runs the command without any fence\033[0m\n' >&2
+  # An agent then has the settings by which it fences itself.
+  [[ -z $wg_persona || -n $wg_exec ]] || wg_command=("${wg_command[@]/%\/settings.fenced.json//settings.json}")
   builtin cd -- "$wg_start" || exit 125
   PATH=$wg_path
   exec "${wg_command[@]}"
@@ -175,14 +177,29 @@ mark_entry() { # what changes from now on is this session's
 }
 
 usage() {
-  die "$1" "usage: $wg_shell [--project DIR] [--print]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} [--] [COMMAND [ARGUMENT...]]"
+  local last='[--] [COMMAND [ARGUMENT...]]'
+  [[ -z $wg_persona ]] || last='[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND...'
+  die "$1" "usage: $wg_shell [--project DIR] [--print]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} $last"
+}
+
+# Of a persona: the first of its programs that is inside, with the caller's words behind its own.
+as_persona() {
+  local i=0 count words=() names=''
+  while ((i < ${#wg_agents[@]})); do
+    names+=${names:+, }${wg_agents[i]} count=${wg_agents[i + 1]}
+    [[ -n $wg_adapter && $wg_adapter != "${wg_agents[i]}" ]] || words+=("${wg_agents[@]:i + 1:count + 1}")
+    ((i += count + 2))
+  done
+  ((${#wg_agents[@]})) || die "persona $wg_persona has no adapter, and with it no program" 'name one in the manifest, or start a command with --exec'
+  ((${#words[@]})) || die "persona $wg_persona has no adapter $wg_adapter" "its adapters: $names"
+  wg_command=(/bin/sh .wavegen/runtime/agent.sh "${words[@]}" 0 "$@")
 }
 
 main() {
   local wg_arguments=("$@") wg_interactive='' wg_print='' wg_keep='' wg_place wg_name
   local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n'
 
-  wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap=''
+  wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec=''
   [[ -z $wg_uses_upstream ]] || wg_proxy="${HTTPS_PROXY:-${https_proxy-}}"$'\n'"${NO_PROXY:-${no_proxy-}}"
   open_descriptors
   while (($#)); do
@@ -195,16 +212,25 @@ main() {
         wg_elsewhere+=(--connect-to "$2")
         shift 2
         ;;
+      --exec) wg_exec=1; shift ;;
+      --adapter)
+        [[ -n $wg_persona ]] || usage "unknown option $1"
+        (($# > 1)) || usage '--adapter needs a name'
+        wg_adapter=$2
+        shift 2
+        ;;
       --) shift; break ;;
-      -*) usage "unknown option $1" ;;
+      -*) [[ -n $wg_persona && -z $wg_exec ]] || usage "unknown option $1"; break ;;
       *) break ;;
     esac
   done
   wg_command=("$@")
   drop_odd_names "${wg_arguments[@]}"
-  if ((${#wg_command[@]} == 0)); then
+  if [[ -t 0 ]] && ((${#wg_command[@]} == 0)); then wg_interactive=1; fi
+  if [[ -n $wg_persona && -z $wg_exec ]]; then
+    as_persona "${wg_command[@]}"
+  elif ((${#wg_command[@]} == 0)); then
     wg_command=(bash)
-    [[ ! -t 0 ]] || wg_interactive=1
   fi
   find_places
   if [[ -n $wg_private_home && ! -d $wg_state/home ]]; then
@@ -236,7 +262,8 @@ main() {
   done
   # In the project wherever the caller stands in it; elsewhere is not there, or not the command's business.
   local wg_inside=$wg_project
-  [[ $wg_start != "$wg_project"/* ]] || wg_inside=$wg_start
+  # An agent's settings name paths from there.
+  [[ $wg_start != "$wg_project"/* || ( -n $wg_persona && -z $wg_exec ) ]] || wg_inside=$wg_start
   [[ -z $wg_bounded ]] || local wg_runtime_dir=${XDG_RUNTIME_DIR-}
   clean_environment
   close_descriptors

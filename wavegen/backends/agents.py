@@ -1,0 +1,51 @@
+"""The command lines of personas: each program with the options that hand it its settings and what it is told. Pure.
+
+Words are relative to the project's root, where agents are started, so that what is rendered is the same everywhere.
+A word `NAME=VALUE` before a program is a variable; a value that begins with ./ is made absolute (runtime/agent.sh).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from wavegen.backends import Option
+from wavegen.backends.guidance import CLAUDE, OTHERS, directory
+from wavegen.policy import Agent, AgentKind, PersonaPolicy
+
+FENCED, UNFENCED = "settings.fenced.json", "settings.json"
+"""Claude Code's settings, inside our fence and without it."""
+
+
+def started(persona: PersonaPolicy) -> Iterator[Option]:
+    """For each of a persona's programs: its adapter's name, a number of words, and the words."""
+    for agent in persona.agents:
+        words = command(persona, agent)
+        yield Option((agent.adapter, str(len(words)), *words), agent.origin)
+
+
+def command(persona: PersonaPolicy, agent: Agent) -> tuple[str, ...]:
+    """What is started for one of a persona's programs; its caller's words follow."""
+    here = directory(persona)
+    match agent.kind:
+        case AgentKind.CLAUDE:
+            # What the project or the private home says about tools does not count: a command could have written it.
+            told = ("--append-system-prompt-file", f"{here}/{CLAUDE}")
+            return (agent.binary, "--settings", f"{here}/{FENCED if persona.fence.fenced else UNFENCED}", "--setting-sources", "user", *told)
+        case AgentKind.CODEX:
+            # Its own sandbox needs user namespaces, which are off inside.
+            told = ("-c", f'developer_instructions="Read {here}/{OTHERS} first, and follow it."')
+            model = ("-m", agent.model) if agent.model else ()
+            asks = "never" if agent.headless else "on-request"
+            return (agent.binary, "-s", "danger-full-access", "-a", asks, *model, *told)
+        case AgentKind.GEMINI:
+            model = ("-m", agent.model) if agent.model else ()
+            mode = ("--approval-mode", "yolo") if agent.headless else ()
+            return ("GEMINI_SANDBOX=false", "GEMINI_CLI_TRUST_WORKSPACE=true", agent.binary, *mode, "--admin-policy", f"{here}/gemini.toml", *model)
+        case AgentKind.OPENCODE:
+            off = ("OPENCODE_DISABLE_PROJECT_CONFIG=1", "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1")
+            return (f"OPENCODE_CONFIG=./{here}/opencode.json", "WAVEGEN_PROJECT=./", *off, agent.binary)
+        case AgentKind.OTHER:
+            return (agent.binary,)
+        case _:
+            assert_never(agent.kind)

@@ -1,0 +1,33 @@
+# shellcheck shell=bash disable=SC2154,SC2034  # the wrapper and the other files set and use wg_ variables
+#
+# A persona from which the manifest takes the fence: loudly, with the environment that it would have inside, and with
+# settings by which its agent fences itself where it can. Sourced by such wrappers, after the other files.
+
+unfenced() {
+  local wg_arguments=("$@") setting
+  wg_asked='' wg_start=$PWD wg_adapter='' wg_exec=''
+  while (($#)); do
+    case $1 in
+      --project) (($# > 1)) || die '--project needs a directory' "usage: $wg_shell --project DIR"; wg_asked=$2; shift 2 ;;
+      --adapter) (($# > 1)) || die '--adapter needs a name' "usage: $wg_shell --adapter NAME"; wg_adapter=$2; shift 2 ;;
+      --exec) wg_exec=1; shift ;;
+      --) shift; break ;;
+      *) break ;;
+    esac
+  done
+  drop_odd_names "${wg_arguments[@]}"
+  local red=$'\033[1;31m' plain=$'\033[0m'
+  [[ -t 2 && -z ${NO_COLOR-} ]] || red='' plain=''
+  find_project
+  printf '%swavegen: %s: NOT SANDBOXED: %s%s\n' "$red" "$wg_shell" "$wg_why" "$plain" >&2
+  if [[ -n $wg_exec ]]; then wg_command=("$@"); else as_persona "$@"; fi
+  ((${#wg_command[@]})) || wg_command=(bash)
+  builtin cd -- "$wg_project" || exit 125
+  # Names only are taken away: values would show in the process list.
+  local home=${HOME-}
+  declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD || die 'the environment cannot be cleaned' 'start with fewer variables: env -i'
+  export -- "${wg_passed[@]}"
+  for setting in "${wg_variables[@]}"; do export "${setting?}"; done
+  export HOME=$home PATH=$wg_path
+  exec "${wg_command[@]}"
+}
