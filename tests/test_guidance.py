@@ -13,7 +13,10 @@ NAVIGATOR = """\
 
 explores and explains the code, and changes nothing
 
-Your role is described in `.agents/navigator.md`: read that file first, and follow it.
+Your role is described in `.agents/navigator.md`: its text follows; follow it.
+
+@../../../.agents/navigator.md
+@../../../CLAUDE.md
 
 ## Restrictions
 
@@ -61,8 +64,8 @@ Never:
 """
 
 
-def told(found: PersonaPolicy) -> str:
-    return "\n".join(guidance(found)) + "\n"
+def told(found: PersonaPolicy, *, imports: bool = True) -> str:
+    return "\n".join(guidance(found, imports=imports)) + "\n"
 
 
 def test_a_role_is_told_what_holds() -> None:
@@ -111,6 +114,16 @@ def test_each_program_finds_the_file_that_it_reads(more: str, names: tuple[str, 
     assert [file.path for file in render(planned(f"personas: {{p: {{}}}}\n{more}"))] == [f".wavegen/personas/p/{name}" for name in names]
 
 
-def test_a_prompt_file_is_named_and_not_copied() -> None:
-    text = told(persona("system_prompt_file: 'a `b`.md'"))
-    assert "`a 'b'.md`" in text
+@pytest.mark.parametrize(
+    ("path", "imports", "line", "imported"),
+    [
+        (".agents/p.md", True, "Your role is described in `.agents/p.md`: its text follows; follow it.", ["@../../../.agents/p.md", "@../../../CLAUDE.md"]),
+        (".agents/p.md", False, "Your role is described in `.agents/p.md`: read that file first; follow it.", []),
+        ("a b.md", True, "Your role is described in `a b.md`: read that file first; follow it.", ["@../../../CLAUDE.md"]),
+        ("a`b.md", False, "Your role is described in `` a`b.md ``: read that file first; follow it.", []),
+    ],
+)
+def test_a_prompt_file_is_named_and_not_copied(path: str, imports: bool, line: str, imported: list[str]) -> None:
+    lines = told(persona(f"system_prompt_file: '{path}'"), imports=imports).splitlines()
+    assert line in lines
+    assert [found for found in lines if found.startswith("@")] == imported

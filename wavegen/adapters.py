@@ -48,6 +48,10 @@ _VARIABLES: Mapping[AgentKind, tuple[tuple[str, str], ...]] = {
         ("DISABLE_BUG_COMMAND", "1"),
         ("DISABLE_AUTOUPDATER", "1"),
         ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        # What it is told lies in a directory of its own.
+        ("CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD", "1"),
+        # Rules with relative paths are relative to where a command last changed to; this takes every cd back.
+        ("CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR", "1"),
     ),
 }
 
@@ -86,5 +90,5 @@ def variables(agents: tuple[Agent, ...]) -> tuple[EnvRule, ...]:
     rules: dict[str, EnvRule] = {}
     for agent in agents:
         for name, value in _VARIABLES.get(agent.kind, ()):
-            rules.setdefault(name, EnvRule(name=name, value=value, origin=Origin(f"{agent.kind.value} sends nothing but the work")))
+            rules.setdefault(name, EnvRule(name=name, value=value, origin=Origin(f"how {agent.kind.value} is to work here")))
     return tuple(rules.values())

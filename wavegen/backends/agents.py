@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from wavegen.backends import Option
-from wavegen.backends.guidance import CLAUDE, OTHERS, directory
+from wavegen.backends.guidance import OTHERS, directory
 from wavegen.policy import Agent, AgentKind, PersonaPolicy
 
 FENCED, UNFENCED = "settings.fenced.json", "settings.json"
@@ -29,9 +29,10 @@ def command(persona: PersonaPolicy, agent: Agent) -> tuple[str, ...]:
     here = directory(persona)
     match agent.kind:
         case AgentKind.CLAUDE:
-            # What the project or the private home says about tools does not count: a command could have written it.
-            told = ("--append-system-prompt-file", f"{here}/{CLAUDE}")
-            return (agent.binary, "--settings", f"{here}/{FENCED if persona.fence.fenced else UNFENCED}", "--setting-sources", "user", *told)
+            # No settings, hooks and servers of the project or the private home: a command could have written them. Nor
+            # are their instructions read then; CLAUDE.md in the directory names those of the project and of the role.
+            settings = f"{here}/{FENCED if persona.fence.fenced else UNFENCED}"
+            return (agent.binary, "--settings", settings, "--setting-sources", "", "--add-dir", here)
         case AgentKind.CODEX:
             # Its own sandbox needs user namespaces, which are off inside.
             told = ("-c", f'developer_instructions="Read {here}/{OTHERS} first, and follow it."')

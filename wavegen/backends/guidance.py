@@ -15,6 +15,7 @@ from wavegen.manifest import NetworkMode
 from wavegen.policy import Access, AgentKind, Anchor, Gap, PathRule, PersonaPolicy, Plan, Policy, ToolPattern
 
 CLAUDE, OTHERS = "CLAUDE.md", "AGENTS.md"
+_PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 
 def directory(persona: PersonaPolicy) -> str:
@@ -33,7 +34,7 @@ def render(plan: Plan) -> Iterator[File]:
     """personas/<name>/CLAUDE.md, and AGENTS.md for the programs that read that."""
     for persona in plan.personas:
         for name in files(persona):
-            yield File(path=f"{directory(persona)}/{name}", text="\n".join(guidance(persona)) + "\n", header=False)
+            yield File(path=f"{directory(persona)}/{name}", text="\n".join(guidance(persona, imports=name == CLAUDE)) + "\n", header=False)
 
 
 def gaps(plan: Plan) -> Iterator[Gap]:
@@ -42,15 +43,19 @@ def gaps(plan: Plan) -> Iterator[Gap]:
     return iter(())
 
 
-def guidance(persona: PersonaPolicy) -> Iterator[str]:
-    """The lines of a persona's file."""
+def guidance(persona: PersonaPolicy, *, imports: bool) -> Iterator[str]:
+    """The lines of a persona's file. `imports`: whether `@path` is read as the file at that path, as Claude Code does."""
     yield f"# Persona {persona.name}"
     yield ""
     if persona.description:
         yield one_line(persona.description)
         yield ""
     if persona.prompt:
-        yield f"Your role is described in `{_tail(persona.prompt.tail)}`: read that file first, and follow it."
+        yield f"Your role is described in {_code(persona.prompt.tail)}: {'its text follows' if imports and _PLAIN.fullmatch(persona.prompt.tail) else 'read that file first'}; follow it."
+        yield ""
+    if imports:
+        # From this file's own directory. What is not there is silently nothing.
+        yield from (f"@../../../{path}" for path in _imported(persona))
         yield ""
     if persona.prompt_text.strip():
         yield persona.prompt_text.strip()
@@ -142,8 +147,11 @@ def _shown(rule: PathRule) -> str:
     return rule.path.tail if rule.path.anchor is Anchor.PROJECT else str(rule.path)
 
 
-def _tail(text: str) -> str:
-    return one_line(text).replace("`", "'")
+def _imported(persona: PersonaPolicy) -> Iterator[str]:
+    """The role's prompt, where its path can be written as an import, and what the project tells every agent."""
+    if persona.prompt and _PLAIN.fullmatch(persona.prompt.tail):
+        yield persona.prompt.tail
+    yield "CLAUDE.md"
 
 
 def _code(text: str) -> str:
