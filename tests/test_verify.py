@@ -291,13 +291,12 @@ def test_progress_is_shown_on_a_terminal_and_wiped_out(tmp_path: Path) -> None:
 
 
 def broken_report(tmp_path: Path, shell: str, *changes: tuple[str, str]) -> Report:
-    """A run with a wrapper in which pieces of text are others."""
+    """A run with a wrapper in which, or in what it sources, pieces of text are others."""
     root = render_project(tmp_path, MINIMAL)
     project = load(str(root / "wave.yaml"))
     files = list(render(project.plan))
-    place = next(i for i, file in enumerate(files) if file.path == f".wavegen/bin/{shell}")
     for old, new in changes:
-        assert old in files[place].text
+        (place,) = (i for i, file in enumerate(files) if (file.path == f".wavegen/bin/{shell}" or file.path.endswith(".sh")) and old in file.text)
         files[place] = replace(files[place], text=files[place].text.replace(old, new))
     return verify(project, shells=(shell,), files=tuple(files))
 
@@ -322,7 +321,7 @@ def test_what_two_layers_hold_is_broken_where_neither_does(tmp_path: Path) -> No
 
 
 def test_a_fence_that_did_not_come_up_ends_with_3(tmp_path: Path) -> None:
-    report = broken_report(tmp_path, "restricted", ('\nmain "$@"\n', '\nexport SANDBOX_ACTIVE=1; exec "$@"\n'))
+    report = broken_report(tmp_path, "restricted", ('\nmain "$@"; exit\n', '\nexport SANDBOX_ACTIVE=1; exec "$@"\n'))
     assert exit_code(report) == UNCHECKED
     assert "the fence did not come up" in report.shells[0].error
     assert report.shells[0].findings == ()

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154  # the wrapper and the other files set wg_ variables
+# shellcheck shell=bash disable=SC2154,SC2034  # the wrapper and the other files set and use wg_ variables
 #
 # Bounds for all processes of a shell together. Sourced by the wrappers whose manifest writes limits.
 #
@@ -110,3 +110,5 @@ scope() { # words before bwrap that start it in a scope of the user's service ma
   wg_scope+=(--)
   ((${#unset[@]} == 0)) || wg_scope+=(/usr/bin/env "${unset[@]}")
 }
+
+wg_read=bounds.sh  # all of it

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154,SC2086  # the wrapper and the other files set wg_ variables; a word that may be none
+# shellcheck shell=bash disable=SC2154,SC2034,SC2086  # the wrapper and the other files set and use wg_ variables; a word that may be none
 #
 # A shell whose connections nobody judges: bwrap is started from here, and what it leaves is looked at once all is ended.
 # Sourced by the wrappers of shells with network: host or none.
@@ -69,3 +69,5 @@ not_started() {
     *) cannot 'bwrap could not build the fence' 'its message stands above' ;;
   esac
 }
+
+wg_read=direct.sh  # all of it

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154  # the wrapper and the other files set wg_ variables
+# shellcheck shell=bash disable=SC2154,SC2034  # the wrapper and the other files set and use wg_ variables
 #
 # What the manifest grants and hides: paths that may lead anywhere, are shown at once by several mounts, or contradict
 # each other. Sourced by the wrappers of shells whose manifest names paths.
@@ -297,3 +297,4 @@ drop_masked() { # what would be made read-only below a mask is no longer there
   done
 }
 
+wg_read=granted.sh  # all of it

@@ -205,3 +205,5 @@ mount_places() {
     done
   done
 }
+
+wg_read=places.sh  # all of it

@@ -56,3 +56,5 @@ held_once() { # what of that this kernel does not hold, said once for each kerne
     printf 'wavegen: note: a second layer is %s (said once)\n' "$said" >&2
   done
 }
+
+wg_read=shim.sh  # all of it

@@ -291,3 +291,5 @@ main() {
   fi
   if [[ -n $wg_proxied ]]; then launch; else enter; fi
 }
+
+wg_read=fence.sh  # all of it

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154,SC2206  # the wrapper and the other files set wg_ variables; a pattern
+# shellcheck shell=bash disable=SC2154,SC2034,SC2206  # the wrapper and the other files set and use wg_ variables; a pattern
 #
 # What the host runs or follows later, as git hooks: held read-only where it exists, in every repository of the project.
 # Sourced by every fenced wrapper, whose guards() lists the places.
@@ -129,3 +129,4 @@ names_in() { # the names in a directory, into REPLIES
   REPLIES=("${REPLIES[@]##*/}")
 }
 
+wg_read=guards.sh  # all of it

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154  # the wrapper and the other files set wg_ variables
+# shellcheck shell=bash disable=SC2154,SC2034  # the wrapper and the other files set and use wg_ variables
 #
 # A shell whose connections are judged one by one: the launcher (launch.py) starts bwrap. Sourced by the wrappers of
 # shells with network: open or filtered.
@@ -54,3 +54,5 @@ launch() {
     "${wg_scope[@]}" "$wg_bwrap" "${wg_fence[@]}" "${wg_session[@]}" -- "${wg_shim[@]}" "${wg_command[@]}"
   die 'the launcher cannot be started' 'shorten the command, and check python3'
 }
+
+wg_read=launched.sh  # all of it
