@@ -26,6 +26,9 @@ SECRETS = (
 )
 """What is hidden of the home directory where that is not a private one."""
 
+_ENVIRONMENT = {"CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1"}
+"""Rules that allow paths hang from where the agent is: without this, `cd` in a command would move what they allow."""
+
 _API_HOST = "API host"
 """How the reasons of domains begin that are there for Claude Code itself, which is not in its own sandbox."""
 
@@ -50,12 +53,12 @@ def _personas(plan: Plan) -> Iterator[tuple[PersonaPolicy, Agent]]:
 
 def _settings(plan: Plan, persona: PersonaPolicy, agent: Agent, found: Found, hooks: dict[str, object], *, fenced: bool) -> dict[str, object]:  # noqa: PLR0913
     told = adapters.variables((agent,))
-    variables = {rule.name: rule.value for rule in persona.fence.environment if rule in told}
+    variables = {**{rule.name: rule.value for rule in persona.fence.environment if rule in told}, **_ENVIRONMENT}
     deny = (*found.deny, *(f"Edit({path})" for path in _own_files(plan)), *(() if fenced else _path_rules(persona)))
     return {
         "$schema": SCHEMA,
         **({"model": agent.model} if agent.model else {}),
-        **({"env": variables} if variables else {}),
+        "env": variables,
         "permissions": {
             "allow": list(found.allow),
             "deny": list(dict.fromkeys(deny)),
@@ -137,11 +140,12 @@ def _path_rules(persona: PersonaPolicy) -> Iterator[str]:
         return
     yield from (f"Read({path})" for path in SECRETS)
     for rule in _written(persona):
-        if rule.access is Access.HIDE:
-            yield f"Read({_path(rule.path)})"
-        if rule.access is Access.HIDE or (rule.access is Access.READ and persona.project_writable):
-            yield f"Edit({_path(rule.path)})"
+        # What must not be read is not written either, so that one rule is enough.
+        if rule.access in _REFUSED and (path := _path(rule.path)) not in SECRETS:
+            yield f"{_REFUSED[rule.access]}({path})"
 
+
+_REFUSED = {Access.HIDE: "Read", Access.READ: "Edit"}
 
 # --- what it does not hold
 
@@ -178,20 +182,23 @@ def _of_lists(plan: Plan, persona: PersonaPolicy, found: Found) -> Iterator[Gap]
     if "Bash" not in (*found.allow, *found.deny):
         what = "commands that Claude Code takes for harmless (ls, cat, grep, git log) run whatever the list says"
         yield _gap(persona, Effect.WEAKER, what, "deny Bash as a whole, or hide what must not be read", plan.personas_origin)
+    if any(pattern.tool == "Bash" and pattern.specifier for pattern in (*persona.denied_tools, *(hook.matcher for hook in persona.hooks))):
+        what = "a pattern of Bash is held against how a command is written: `git -C . push` and `sh -c 'git push'` are not `git push`"
+        yield _gap(persona, Effect.WEAKER, what, "hold it by the fence: no network, no credentials, project: read", plan.personas_origin)
     if any("(" in rule for rule in found.allow):
         what = "of a tool that is allowed in part the rest is refused by this list alone: rules in ~/.claude/settings.json and --permission-mode acceptEdits add to it"
         yield _gap(persona, Effect.WEAKER, what, "deny what must never happen, or set project: read", plan.personas_origin)
 
 
 def _of_its_sandbox(plan: Plan, persona: PersonaPolicy) -> Iterator[Gap]:
-    yield _gap(persona, Effect.WEAKER, _WEAKER_SANDBOX, f"start {persona.fence.name} by its wrapper", plan.personas_origin)
+    yield _gap(persona, Effect.WEAKER, _WEAKER_SANDBOX, "start personas by their wrappers", plan.personas_origin)
     network = persona.fence.network
     if network.mode in _UNLISTED:
         what = f"network: {network.mode.value} is what a proxy reaches in Claude Code's own sandbox: names on every port, and nothing but TCP"
-        yield _gap(persona, Effect.STRICTER, what, "use the wrapper", network.origin)
+        yield _gap(persona, Effect.STRICTER, what, "start it by its wrapper", network.origin)
     if network.loopback:
         ports = ", ".join(map(str, network.loopback))
-        yield _gap(persona, Effect.STRICTER, f"loopback: {ports} is not reached in Claude Code's own sandbox", "use the wrapper", network.origin)
+        yield _gap(persona, Effect.STRICTER, f"loopback: {ports} is not reached in Claude Code's own sandbox", "start it by its wrapper", network.origin)
     for rule in _written(persona):
         if rule.socket:
-            yield _gap(persona, Effect.STRICTER, f"{rule.path}: Claude Code's own sandbox lets no command use sockets", "use the wrapper", rule.origin)
+            yield _gap(persona, Effect.STRICTER, f"{rule.path}: Claude Code's own sandbox lets no command use sockets", "start it by its wrapper", rule.origin)

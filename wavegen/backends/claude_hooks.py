@@ -51,7 +51,7 @@ def _where(hook: HookRule, found: Found) -> tuple[str, str] | None:
     if tool != "*" and not tool.startswith(MCP) and not matching(tool):
         found.depart(hook.origin, Effect.IGNORED, f"the hook for {pattern} never runs: Claude Code has no tool {tool}", advice(tool))
         return None
-    # Letters, digits and _ are a name; anything else is a regular expression, which may match anywhere in it.
+    # Letters, digits and _ are a name; anything else is a regular expression, which may match anywhere in one.
     matcher = tool if tool == "*" or re.fullmatch(r"[A-Za-z0-9_]+", tool) else f"^{glob(tool)}$"
     if pattern.specifier is None:
         return matcher, ""

@@ -49,7 +49,7 @@ ALL_MCP = "mcp__*"
 _VARIABLE = re.compile(r"\$(\{|[A-Za-z_])")
 _GLOB = re.compile(r"[*?\[\]]")
 _OPTIONS_BEFORE = re.compile(r"\S+ +\*+ +\S.*")
-_DOMAIN = re.compile(r"domain:[A-Za-z0-9.*_:\[\]-]+")
+_DOMAIN = re.compile(r"domain:[A-Za-z0-9.*_-]+")  # one with a port is taken, and never matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +93,7 @@ def rules_of(persona: PersonaPolicy) -> Found:
     for pattern in _without_narrower(persona.allowed_tools):
         named |= _allow(pattern, whole, persona, found)
     _shared_paths(persona, whole, found)
+    _made_by_edit(persona, whole, found)
     rest = [tool for tool in TOOLS if tool not in named | whole | CONTROL]
     if "Read" in rest and named.intersection(WRITERS):
         # A file that must not be read is neither edited nor written: Claude Code asks the rules for reading first.
@@ -233,6 +234,12 @@ def _shared_paths(persona: PersonaPolicy, whole: set[str], found: Found) -> None
             if also and (deny or pattern.tool not in whole):
                 what = f"{pattern} holds for {' and '.join(also)} as well: Claude Code has one rule for all tools that write"
                 found.depart(pattern.origin, Effect.STRICTER if deny else Effect.WEAKER, what, "write the same paths for each of them")
+
+
+def _made_by_edit(persona: PersonaPolicy, whole: set[str], found: Found) -> None:
+    for pattern in persona.denied_tools:
+        if pattern.tool == "Write" and pattern.specifier is None and "Edit" not in whole and any("Edit" in matching(p.tool) for p in persona.allowed_tools):
+            found.depart(pattern.origin, Effect.WEAKER, "Write is denied, and Edit makes new files as well", "deny Edit, too, or bound its paths")
 
 
 # --- specifiers
