@@ -38,9 +38,9 @@ def nix(text: str) -> str:
 
 
 def json_text(value: object) -> str:
-    """JSON with a final newline in which every innermost object of a few keys, and every innermost list, stands on one line.
+    """JSON with a final newline in which every innermost object of a few keys, and every innermost list that is short, stands on one line.
 
-    Rules are such objects, so a change of one rule is a change of one line; a long table has one entry a line. Keys keep the order they were
+    Rules are such objects, so a change of one rule is a change of one line; a long table, or list, has one entry a line. Keys keep the order they were
     given in; non-ASCII text stays readable.
     """
     return _json(value, "") + "\n"
@@ -63,6 +63,8 @@ def _refuse_nul(text: str) -> None:
 
 
 _FEW = 5
+_LONG = 100
+"""Columns of a list that can still be read, and whose change can be seen."""
 
 
 def _json(value: object, indent: str) -> str:
@@ -71,7 +73,7 @@ def _json(value: object, indent: str) -> str:
         case dict() if len(value) > _FEW or any(isinstance(v, (dict, list, tuple)) and v for v in value.values()):
             rows = [f"{inner}{_atom(str(k))}: {_json(v, inner)}" for k, v in value.items()]
             return "{\n" + ",\n".join(rows) + "\n" + indent + "}"
-        case list() | tuple() if any(isinstance(v, (dict, list, tuple)) for v in value):
+        case list() | tuple() if any(isinstance(v, (dict, list, tuple)) for v in value) or len(_atom(value)) > _LONG:
             return "[\n" + ",\n".join(inner + _json(v, inner) for v in value) + "\n" + indent + "]"
         case _:
             return _atom(value)

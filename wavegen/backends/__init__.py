@@ -66,13 +66,22 @@ def render(plan: Plan) -> tuple[File, ...]:
 
 
 def gaps(plan: Plan) -> tuple[Gap, ...]:
-    """All gaps of a plan; one that several shells have is one gap that names them all."""
-    merged: dict[tuple[object, ...], Gap] = {}
+    """All gaps of a plan; one that several shells have is one gap that names them all, or says how many they are."""
+    merged: dict[tuple[object, ...], list[Gap]] = {}
     for gap in (gap for _, backend in backends() for gap in backend.gaps(plan)):
-        same = (gap.backend, gap.effect, gap.what, gap.origin)
-        known = merged.get(same)
-        merged[same] = replace(gap, shell=f"{known.shell}, {gap.shell}") if known else gap
-    return tuple(merged.values())
+        merged.setdefault((gap.backend, gap.effect, gap.what, gap.origin), []).append(gap)
+    personas = {persona.fence.name for persona in plan.personas}
+    return tuple(replace(same[0], shell=_named(tuple(gap.shell for gap in same), personas)) for same in merged.values())
+
+
+def _named(shells: tuple[str, ...], personas: set[str]) -> str:
+    few = tuple(shell for shell in shells if shell not in personas)
+    many = tuple(shell for shell in shells if shell in personas)
+    return ", ".join((*few, f"{len(many)} personas") if len(many) > _NAMED else (*few, *many))
+
+
+_NAMED = 3
+"""Personas that are named one by one."""
 
 
 def header(plan: Plan) -> str:
