@@ -124,7 +124,7 @@ def test_commented_examples_plan_too(project: Path) -> None:
     result = plan(Source("wave.yaml", text.encode()), None, "")
     assert result.notes == ()
     assert [shell.name for shell in result.shells] == ["default", "restricted", "yolo", "ci"]
-    assert [(persona.name, persona.project_writable) for persona in result.personas] == [("reviewer", False)]
+    assert [(persona.name, persona.project_writable) for persona in result.personas] == [("navigator", False), ("reviewer", False)]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ adapters:                     # the agent programs
     mode: headless
 
 # personas:                   # roles of the agent: what its tools may do, and the shell that fences it
+#   navigator:
+#     preset: navigator       # built in: navigator, implementer, reviewer, craftsman, philosopher, auditor
 #   reviewer:
 #     adapter: {_BINARY}
 #     description: Reads and reports. As it may neither Write, Edit nor run Bash, the project is read-only to it.

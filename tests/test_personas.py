@@ -1,0 +1,267 @@
+"""Personas' scripts for real: which program is started with which words and variables, in which fence, by every back end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fence import USER, Fence, name_of, users
+
+pytestmark = pytest.mark.needs("bwrap", "bash")
+
+AGENTS = ("claude", "opencode", "codex", "gemini", "wizard")
+CANARIES = dict.fromkeys(
+    ("AWS_SECRET_ACCESS_KEY", "CANARY_SECRET_KEY", "CANARY_SECRET_VAR", "DATABASE_PASSWORD", "SSH_AUTH_SOCK", "BASH_ENV", "NODE_OPTIONS"), "canary"
+)
+CANARIES |= {"GIT_CONFIG_COUNT": "0", "PYTHONPATH": "/canary", "odd-name": "canary", "WAVEGEN_ODD.NAME": "canary"}
+# A program that says how it was started.
+AGENT = """\
+#!/usr/bin/python3 -IS
+import json, os, sys
+print(json.dumps({"name": os.path.basename(sys.argv[0]), "words": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}))
+"""
+MANIFEST = """\
+metadata: {{name: personas}}
+adapters:
+  claude: {{}}
+  opencode: {{default_model: anthropic/claude-sonnet-4-5}}
+  codex: {{default_model: gpt-5, mode: interactive}}
+  gemini: {{tier_models: {{cheapest: gemini-2.5-flash-lite}}}}
+  wizard: {{binary: wizard}}
+  absent: {{binary: no-such-program}}
+personas:
+  claude: {{adapter: claude, model: opus}}
+  opencode: {{adapter: opencode}}
+  codex: {{adapter: codex}}
+  gemini: {{adapter: gemini, model: cheapest}}
+  wizard: {{adapter: wizard}}
+  reader: {{adapter: wizard, permissions: {{allowed_tools: [Read]}}}}
+  patient: {{adapter: absent}}
+  lost: {{adapter: missing}}
+runtime:
+  fallbacks: {{absent: [wizard]}}
+  sandbox:
+    {more}
+    env_passthrough: [ANTHROPIC_API_KEY, GH_TOKEN]
+    paths: [{{path: {tools}, access: read}}]
+    shells: {{open: {{sandbox: false}}}}
+"""
+SETS = {
+    "claude": {"DISABLE_TELEMETRY": "1", "CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1"},
+    "opencode": {
+        "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+        "OPENCODE_CONFIG": "{project}/.wavegen/personas/opencode/opencode.json",
+        "WAVEGEN_PROJECT": "{project}/",
+    },
+    "codex": {},
+    "gemini": {"GEMINI_SANDBOX": "false", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+    "wizard": {},
+}
+
+
+@contextmanager
+def made(more: str, uid: int) -> Iterator[Fence]:
+    """A rendered project with all personas, whose programs say how they were started."""
+    fence = Fence.create("metadata: {name: personas}\n", uid=uid)
+    try:
+        tools = fence.base / "tools"
+        tools.mkdir()
+        for name in AGENTS:
+            (tools / name).write_text(AGENT, "ascii")
+            (tools / name).chmod(0o755)
+        fence.write("wave.yaml", MANIFEST.format(more=more, tools=tools))
+        fence.own()
+        done = fence.render()
+        assert done.returncode == 0, done.stderr
+        yield fence
+    finally:
+        fence.remove()
+
+
+@pytest.fixture(scope="module", params=users(), ids=name_of)
+def fence(request: pytest.FixtureRequest) -> Iterator[Fence]:
+    with made("home: private", request.param) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=["enabled: false", "backend: none"])
+def off(request: pytest.FixtureRequest) -> Iterator[Fence]:
+    with made(request.param, os.getuid()) as found:
+        yield found
+
+
+def environment(fence: Fence) -> dict[str, str]:
+    path = f"{fence.base}/tools:{fence.environment()['PATH']}"
+    return fence.environment(PATH=path, ANTHROPIC_API_KEY="the key", **CANARIES)
+
+
+def started(fence: Fence, persona: str, *words: str, script: str = "", cwd: Path | None = None) -> dict[str, object]:
+    """How a persona's program was started."""
+    done = fence.enter(*words, shell=script or f"persona-{persona}", env=environment(fence), cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def check_environment(fence: Fence, found: dict[str, object], name: str) -> None:
+    env = found["env"]
+    assert isinstance(env, dict)
+    assert env["ANTHROPIC_API_KEY"] == "the key"
+    assert not set(env) & {*CANARIES, "GH_TOKEN"}  # the latter was not set, and nothing is made of that
+    assert "canary" not in json.dumps(found)
+    assert {key: env.get(key) for key in SETS[name]} == {key: value.format(project=fence.project) for key, value in SETS[name].items()}
+    assert all(variable == "PATH" or not variable.startswith("wg_") for variable in env)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_program_gets_the_curated_environment(fence: Fence, name: str) -> None:
+    found = started(fence, name, "one", "two words")
+    assert (found["name"], found["cwd"]) == (name, str(fence.project))
+    assert found["words"][-2:] == ["one", "two words"]  # type: ignore[index]
+    check_environment(fence, found, name)
+    assert found["env"]["SANDBOX_ACTIVE"] == "1"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_it_gets_the_same_without_a_fence_and_says_so_loudly(off: Fence, name: str) -> None:
+    for command in (off.argv(f"persona-{name}", ("one",)), ["wavegen"]):
+        if command == ["wavegen"]:
+            done = off.wavegen("run", "--persona", name, "--", "one", **{k: v for k, v in environment(off).items() if k not in ("PYTHONPATH", "BASH_ENV")})
+        else:
+            done = off.enter("one", shell=f"persona-{name}", env=environment(off))
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["name"], found["cwd"], found["words"][-1]) == (name, str(off.project), "one")
+        check_environment(off, found, name)
+        assert "SANDBOX_ACTIVE" not in found["env"]
+        assert "NOT SANDBOXED: the manifest takes the fence from personas" in done.stderr
+
+
+def test_the_words_of_each_program(fence: Fence) -> None:
+    def words(name: str) -> list[str]:
+        found = started(fence, name)["words"]
+        assert isinstance(found, list)
+        return [str(word).replace(f".wavegen/personas/{name}", "HERE") for word in found]
+
+    assert words("claude") == ["--settings", "HERE/settings.fenced.json", "--setting-sources", "", "--add-dir", "HERE"]
+    assert words("opencode") == []
+    assert words("codex")[:6] == ["-s", "danger-full-access", "-a", "on-request", "-m", "gpt-5"]
+    assert 'developer_instructions="Read HERE/AGENTS.md first, and follow it."' in words("codex")
+    assert words("gemini") == ["--approval-mode", "yolo", "--admin-policy", "HERE/gemini.toml", "-m", "gemini-2.5-flash-lite"]
+    assert words("wizard") == []
+
+
+def test_without_a_fence_claude_gets_the_settings_with_its_own_sandbox(off: Fence) -> None:
+    found = started(off, "claude")["words"]
+    assert found[:2] == ["--settings", ".wavegen/personas/claude/settings.json"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("words", [("-p", "hi"), ("--", "-p", "hi"), ("--print-nothing",), ("--model", "x", "--", "--exec"), ("",), ("--", "--project", "x")])
+def test_the_agents_words_reach_it_as_they_are(fence: Fence, words: tuple[str, ...]) -> None:
+    assert started(fence, "wizard", *words)["words"] == list(words[1:] if words[0] == "--" else words)
+
+
+def test_an_agent_starts_in_the_projects_root_and_a_command_where_its_caller_stands(fence: Fence) -> None:
+    below = fence.project / "below"
+    below.mkdir(exist_ok=True)
+    fence.own()
+    assert started(fence, "wizard", cwd=below)["cwd"] == str(fence.project)
+    assert fence.enter("--exec", "pwd", shell="persona-wizard", cwd=below).stdout.strip() == str(below)
+
+
+def test_the_first_program_that_is_inside_is_started_or_the_one_that_is_named(fence: Fence) -> None:
+    assert started(fence, "patient", "x")["name"] == "wizard"
+    assert started(fence, "patient", "--adapter", "wizard", "x")["words"] == ["x"]
+    for words, status, said in (
+        (("--adapter", "absent"), 127, "no-such-program: not inside"),
+        (("--adapter", "nobody"), 125, "persona patient has no adapter nobody (its adapters: absent, wizard)"),
+        (("--adapter",), 125, "--adapter needs a name"),
+    ):
+        done = fence.enter(*words, shell="persona-patient", env=environment(fence))
+        assert (done.returncode, done.stdout) == (status, "")
+        assert said in done.stderr
+    lost = fence.enter(shell="persona-lost", env=environment(fence))
+    assert (lost.returncode, "missing: not inside" in lost.stderr) == (127, True)
+
+
+def test_a_program_in_the_home_is_not_inside(fence: Fence) -> None:
+    home = fence.home / "bin"
+    home.mkdir(exist_ok=True)
+    (home / "wizard").write_text(AGENT, "ascii")
+    (home / "wizard").chmod(0o755)
+    fence.own()
+    done = fence.enter(shell="persona-wizard", env={**environment(fence), "PATH": f"{home}:/usr/bin:/bin"})
+    assert (done.returncode, "wizard: not inside (add the package to packages" in done.stderr) == (127, True)
+
+
+def test_a_persona_without_a_tool_that_writes_cannot_write_and_another_can(fence: Fence) -> None:
+    for persona, status in (("reader", 1), ("wizard", 0)):
+        done = fence.enter("--exec", "touch", "made", shell=f"persona-{persona}")
+        assert done.returncode == status, done.stderr
+    assert "Read-only file system" in fence.enter("--exec", "touch", "made", shell="persona-reader").stderr
+
+
+def test_each_persona_has_a_home_of_its_own(fence: Fence) -> None:
+    script = "cd && ls -A && echo $0 >mine"
+    for persona in ("wizard", "reader"):
+        assert fence.enter("--exec", "sh", "-c", script, shell=f"persona-{persona}").stdout.split() == [".zshrc"]
+    assert fence.enter("--exec", "ls", str(fence.home), shell="persona-wizard").stdout.split() == ["mine"]
+
+
+def test_wavegen_run_starts_personas_by_the_manifest_and_only_with_settings_that_are_its_own(fence: Fence) -> None:
+    if fence.uid == USER and os.getuid() == 0:
+        pytest.skip("the command line is run as the user that runs the tests")
+    env = {name: value for name, value in environment(fence).items() if name not in ("PYTHONPATH", "BASH_ENV")}
+    done = fence.wavegen("run", "--persona", "claude", "--", "-p", "x", **env)
+    assert json.loads(done.stdout)["words"][-2:] == ["-p", "x"], done.stderr
+    assert fence.wavegen("run", "-p", "reader", "--exec", "--", "sh", "-c", "exit 42", **env).returncode == 42
+    for words, said in (
+        (("--persona", "cluade"), "there is no persona 'cluade' (did you mean 'claude'?)"),
+        (("--persona", "claude", "--shell", "default"), "a persona has its shell from the manifest"),
+        (("--exec", "--", "true"), "--adapter and --exec are about a persona"),
+    ):
+        done = fence.wavegen("run", *words, **env)
+        assert (done.returncode, done.stdout) == (125, "")
+        assert said in done.stderr
+    settings = fence.project / ".wavegen/personas/claude/settings.fenced.json"
+    whole = settings.read_text("utf-8")
+    settings.write_text(whole.replace("dontAsk", "acceptEdits"), "utf-8")
+    try:
+        done = fence.wavegen("run", "--persona", "claude", **env)
+        assert (done.returncode, "is not what this version of wavegen renders (run wavegen render)" in done.stderr) == (125, True)
+        assert fence.wavegen("run", "--persona", "wizard", **env).returncode == 0
+    finally:
+        settings.write_text(whole, "utf-8")
+
+
+def test_where_fallback_asks_for_it_an_agent_without_a_fence_has_its_own_sandbox() -> None:
+    with made("fallback: warn", os.getuid()) as fence:
+        stand_in = fence.base / "tools/bwrap"
+        stand_in.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n", "ascii")
+        stand_in.chmod(0o755)
+        wrapper = fence.project / ".wavegen/bin/persona-claude"
+        # The stand-in before the system's.
+        wrapper.write_text(wrapper.read_text("utf-8").replace("PATH=${wg_tools:+$wg_tools:}", f"PATH={fence.base}/tools:"), "utf-8")
+        done = fence.enter("x", shell="persona-claude", env=environment(fence))
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["words"][:2] == ["--settings", ".wavegen/personas/claude/settings.json"]
+        assert "NOT SANDBOXED" in done.stderr
+
+
+@pytest.mark.needs("landlock")
+def test_landlock_alone_fences_personas_too() -> None:
+    with made("backend: landlock\n    home: private", os.getuid()) as fence:
+        found = started(fence, "claude", "-p", "x", script="landlock-persona-claude")
+        assert (found["cwd"], found["words"][-2:]) == (str(fence.project), ["-p", "x"])  # type: ignore[index]
+        check_environment(fence, found, "claude")
+        assert started(fence, "patient", "--adapter", "wizard", script="landlock-persona-patient")["name"] == "wizard"
+        done = fence.enter("--exec", "touch", "made", shell="landlock-persona-reader", env=environment(fence))
+        assert (done.returncode, "Permission denied" in done.stderr) == (1, True)
+        assert fence.enter("--exec", "touch", "made", shell="landlock-persona-wizard", env=environment(fence)).returncode == 0
+        run = fence.wavegen("run", "--persona", "wizard", "--", "y", **{k: v for k, v in environment(fence).items() if k not in ("PYTHONPATH", "BASH_ENV")})
+        assert json.loads(run.stdout)["words"] == ["y"], run.stderr
