@@ -217,3 +217,34 @@ def test_an_agent_that_is_not_inside_is_said_to_be_missing(live: Live) -> None:
     done = live.fence.enter("-p", "x", shell="persona-navigator", env=live.fence.environment(ANTHROPIC_API_KEY=KEY))
     assert done.returncode == 127
     assert "claude: not inside (add the package to packages, or grant the directory of the program with paths)" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("socat") is None, reason="Claude Code's own sandbox wants socat")
+def test_without_our_fence_its_own_sandbox_holds_what_settings_json_says(live: Live) -> None:
+    """The other file of the pair, in use as a colleague without bubblewrap wrappers would use it."""
+    fence = live.fence
+    if fence.uid != os.getuid():
+        pytest.skip("it is started as the user that runs the tests")
+    secret = "import os; print(open(os.path.expanduser('~/.ssh/id_ed25519')).read())"
+    script = (
+        Call("Bash", {"command": "touch inside && echo made it"}),
+        Call("Bash", {"command": "touch ~/outside"}),
+        Call("Bash", {"command": f'python3 -c "{secret}"'}),
+        Call("Bash", {"command": "python3 -c \"open('wave.yaml', 'a').write('x')\""}),
+        Call("Bash", {"command": "curl -sS -o /dev/null -m 5 -w '%{http_connect}' https://example.org/"}),
+        Call("Bash", {"command": "curl -sS -o /dev/null -m 5 -w '%{http_connect}' https://github.com/"}),
+        Say("finished"),
+    )
+    with MessagesApi(script) as api:
+        environment = fence.environment(PATH=f"{live.bin}:/usr/local/bin:/usr/bin:/bin", ANTHROPIC_API_KEY=KEY, ANTHROPIC_BASE_URL=api.url)
+        command = ["claude", "--settings", ".wavegen/personas/implementer/settings.json", "--setting-sources", "", "-p", "Go on."]
+        manifest = (fence.project / "wave.yaml").read_bytes()
+        done = subprocess.run(command, cwd=fence.project, env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout.strip()) == (0, "finished"), done.stderr
+    inside, outside, read, written, refused, let_through = api.results
+    assert (inside.is_error, "made it" in inside.text) == (False, True), inside
+    assert "Read-only file system" in outside.text, outside
+    assert (read.is_error, CANARY in read.text) == (True, False), read
+    assert (written.is_error, (fence.project / "wave.yaml").read_bytes()) == (True, manifest), written
+    assert "403" in refused.text, refused
+    assert "403" not in let_through.text, let_through
