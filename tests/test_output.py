@@ -57,6 +57,8 @@ TREE = sorted(
         ".wavegen/seccomp/default.bpf",
         ".wavegen/seccomp/default.json",
         ".wavegen/shells.nix",
+        ".wavegen/srt/default.json",
+        ".wavegen/srt/restricted.json",
         ".wavegen/wave.schema.json",
         "flake.lock",
         "flake.nix",
@@ -81,7 +83,7 @@ def test_the_first_render_writes_the_tree_and_names_each_file(tmp_path: Path) ->
     assert done.status == 0
     assert done.stdout.splitlines() == [f"wrote {name}" for name in TREE]
     assert sorted(rendered(root)) == TREE
-    assert sorted(snapshot(root)) == sorted([*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp"])
+    assert sorted(snapshot(root)) == sorted([*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"])
 
 
 COMMONDIR = ".git/commondir"
