@@ -164,31 +164,17 @@ def _allowed(shell: Policy) -> tuple[DomainRule, ...]:
 # --- what it does not hold
 
 _HOME = Origin("srt keeps the host's file system and environment")
+# Few and short, as most do not use srt: the README says more.
 _ALWAYS = (
     (
         Effect.WEAKER,
-        "with srt the whole file system and the home can be read but for known secrets, every variable is passed, and nothing is bounded",
-        'start it as env -i HOME="$HOME" PATH="$PATH" TERM="$TERM" srt …, and hide what must not be read: deny_read_paths',
-    ),
-    (
-        Effect.WEAKER,
-        "srt judges the name of a connection alone: any port, whatever TLS says, and with 0.0.21 any address that the name has",
-        "use the shells of .wavegen/bin where data must not get out",
-    ),
-    (
-        Effect.WEAKER,
-        "of what the host runs later srt guards git's hooks and settings, .vscode, .idea, .mcp.json and some of .claude; the rest can be written, and so can an overlay where there is none",
-        "look at wavegen audit and wavegen render --check before you run anything outside",
-    ),
-    (
-        Effect.WEAKER,
-        "srt shares System V memory and the host's name, filters few system calls, leaves root its capabilities (0.0.21), and a command outlives it where it is killed",
-        "use a newer srt, and not as root",
+        "srt lets everything be read but known secrets, passes every variable, bounds nothing, judges names but no port and (0.0.21) no address, and guards less of what the host runs later",
+        "start it by env -i in the project's root, hide what must not be read (deny_read_paths), and look at wavegen audit afterwards",
     ),
     (
         Effect.STRICTER,
-        "with srt the home and /tmp cannot be written (TMPDIR is /tmp/claude, which nobody makes), no Unix socket opens, and only programs that ask a proxy reach the network",
-        "mkdir -p /tmp/claude, and grant what is to be written: paths",
+        "with srt the home and /tmp cannot be written, no Unix socket opens, and only programs that ask a proxy reach the network",
+        "mkdir -p /tmp/claude, which is its TMPDIR, and grant what is to be written: paths",
     ),
 )
 
