@@ -19,6 +19,7 @@ import pytest
 from conftest import SRT, SRT_OLD
 from fence import PYTHON, Fence, name_of, users
 from helpers import ROOT, call, project, render_project, snapshot
+from stand_in import Server, echo
 
 from wavegen import backends
 from wavegen.backends import srt
@@ -243,10 +244,20 @@ def test_what_the_launcher_refuses_though_it_is_listed_is_not_let_through() -> N
     assert network["deniedDomains"] == ["metadata.google.internal"]
 
 
-def test_what_may_be_private_is_let_through() -> None:
-    network = of_shell(sandbox("default_allowed_domains: [{host: 10.1.2.3, allow_private: true}, {host: printer.local, allow_private: true}]"))["network"]
-    assert network["allowedDomains"] == ["10.1.2.3", "printer.local"]
+def test_a_private_address_that_is_listed_opens_no_other() -> None:
+    found = sandbox("default_allowed_domains: [{host: 10.1.2.3, allow_private: true}, a.example.com]")
+    network = of_shell(found)["network"]
+    assert network["allowedDomains"] == ["10.1.2.3", "a.example.com"]
+    assert "10.0.0.0/8" in network["deniedResolvedAddresses"]
+    assert said(found) == []
+
+
+def test_a_name_that_may_be_private_opens_private_addresses_to_all_and_a_gap_says_so() -> None:
+    found = sandbox("default_allowed_domains: [{host: printer.local, allow_private: true}, a.example.com]")
+    network = of_shell(found)["network"]
+    assert network["allowedDomains"] == ["a.example.com", "printer.local"]
     assert "deniedResolvedAddresses" not in network
+    assert said(found) == ["weaker: srt asks no address of one name alone: as printer.local may be private, every listed name may"]
 
 
 def test_what_cannot_be_said_is_not_let_through() -> None:
@@ -420,12 +431,12 @@ class Srt:
             timeout=60,
         )
 
-    def tried(self, shell: str, **wanted: list[str]) -> dict[str, str]:
+    def tried(self, shell: str, *, settings: Path | None = None, **wanted: list[str]) -> dict[str, str]:
         """What came of attempts inside."""
         script = self.fence.base / "try.py"
         script.write_text(TRY)
         everything = {name: wanted.get(name, []) for name in ("read", "write", "make", "replace", "names")}
-        done = self.run(shlex.join([PYTHON, "-I", "-S", str(script), json.dumps(everything)]), shell=shell)
+        done = self.run(shlex.join([PYTHON, "-I", "-S", str(script), json.dumps(everything)]), shell=shell, settings=settings)
         assert (done.returncode, done.stderr) == (0, "")
         found: dict[str, str] = json.loads(done.stdout)
         return found
@@ -532,6 +543,21 @@ def test_listed_names_pass_the_filter_and_others_do_not(one: Srt) -> None:
     found = one.tried("restricted", names=list(names))
     assert {name: found[f"name {name}"] for name in names} == names
     assert found["direct"] in ("ENETUNREACH", "EHOSTUNREACH")
+
+
+def test_it_is_the_list_that_refuses_a_server_of_the_host(one: Srt) -> None:
+    settings = json.loads((one.fence.project / ".wavegen/srt/restricted.json").read_text())
+    settings["network"]["allowedDomains"].append("127.0.0.1")
+    file = one.fence.base / "settings.json"
+    file.write_text(json.dumps(settings))
+    one.fence.own()
+    server = Server(echo)
+    name = f"127.0.0.1:{server.port}"
+    try:
+        answers = [one.tried("restricted", names=[name], settings=path)[f"name {name}"] for path in (None, file)]
+    finally:
+        server.close()
+    assert answers == ["403", "200"]
 
 
 def test_without_a_network_no_proxy_lets_anything_through(one: Srt) -> None:

@@ -127,18 +127,22 @@ def _network(shell: Policy) -> dict[str, object]:
     allowed = _allowed(shell)
     metadata = {name for rule in allowed for name in domains.metadata_below(rule)} - {rule.host for rule in allowed if not rule.wildcard}
     denied = {_name(rule) for rule in network.denied if _sayable(rule)}
-    private = any(rule.allow_private for rule in allowed)
     return {
         "allowedDomains": list(dict.fromkeys(_name(rule) for rule in allowed)),
         "deniedDomains": sorted(denied | metadata),
         # Newer than 0.0.21: nobody is asked, and a name must not lead into the network around.
         "strictAllowlist": True,
-        **({} if private or not allowed else {"deniedResolvedAddresses": [*map(str, domains.NOT_PUBLIC), _LOCAL]}),
+        **({} if _private(allowed) or not allowed else {"deniedResolvedAddresses": [*map(str, domains.NOT_PUBLIC), _LOCAL]}),
     }
 
 
 _LOCAL = "fc00::/7"
 """What srt lets through of IPv6 and is no public address, besides those of NOT_PUBLIC."""
+
+
+def _private(allowed: Iterable[DomainRule]) -> tuple[DomainRule, ...]:
+    """The names that may have private addresses. An address that is listed itself needs no leave."""
+    return tuple(rule for rule in allowed if rule.allow_private and not rule.host.replace(".", "").isdigit())
 
 
 def _name(rule: DomainRule) -> str:
@@ -222,6 +226,9 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
     if ported := [rule for rule in allowed if rule.port not in ("", "*")]:
         what = f"srt 0.0.21 takes no port: {_listed(ported)} on every port"
         yield _gap(shell, Effect.WEAKER, what, "use the shells of .wavegen/bin where that matters", ported[0].origin)
+    if (private := _private(allowed)) and len(private) < len(allowed):
+        what = f"srt asks no address of one name alone: as {_listed(private)} may be private, every listed name may"
+        yield _gap(shell, Effect.WEAKER, what, "list the address instead: {host: 10.1.2.3, allow_private: true}", private[0].origin)
     if dropped := [rule for rule in _wanted(shell) if rule not in allowed]:
         what = f"srt cannot say {_listed(dropped)}, or what denies part of it: not let through"
         yield _gap(shell, Effect.STRICTER, what, "list names with two labels behind the star, and addresses of IPv4", dropped[0].origin)
