@@ -12,6 +12,18 @@ from pathlib import Path
 
 import pytest
 
+_NPM = Path(__file__).resolve().parent.parent / ".venv/npm"
+
+
+def of_npm(variable: str, place: str, name: str) -> str:
+    """A program of npm: what the variable names, or what scripts/setup has installed; otherwise its name, for the PATH."""
+    installed = _NPM / place / "node_modules/.bin" / name
+    return os.environ.get(variable) or (str(installed) if installed.exists() else name)
+
+
+SRT = of_npm("WAVEGEN_SRT", "srt-new", "srt")
+SRT_OLD = of_npm("WAVEGEN_SRT_OLD", "srt-old", "srt")
+
 # What shows that a tool works. That it is on the PATH shows nothing: a container may forbid what it does.
 TOOLS = {
     "bash": ("bash", "-c", "((BASH_VERSINFO[0] >= 5))"),
@@ -34,6 +46,9 @@ TOOLS = {
     "seccomp": ("/usr/bin/python3", "-c", "import seccomp"),
     "shellcheck": ("shellcheck", "--version"),
     "ssh": ("ssh", "-V"),
+    # 0.0.21 says 1.0.0, whatever it is.
+    "srt": ("sh", "-c", 'rg --version && socat -V && v=$("$0" --version) && [ "$v" != 1.0.0 ]', SRT),
+    "srt-old": ("sh", "-c", 'rg --version && socat -V && v=$("$0" --version) && [ "$v" = 1.0.0 ]', SRT_OLD),
     "sshd": ("sh", "-c", "test -x /usr/sbin/sshd"),
     "strace": ("strace", "true"),
     "tmux": ("tmux", "-V"),

@@ -58,6 +58,8 @@ TREE = sorted(
         ".wavegen/seccomp/default.bpf",
         ".wavegen/seccomp/default.json",
         ".wavegen/shells.nix",
+        ".wavegen/srt/default.json",
+        ".wavegen/srt/restricted.json",
         ".wavegen/wave.schema.json",
         "flake.lock",
         "flake.nix",
@@ -82,7 +84,7 @@ def test_the_first_render_writes_the_tree_and_names_each_file(tmp_path: Path) ->
     assert done.status == 0
     assert done.stdout.splitlines() == [f"wrote {name}" for name in TREE]
     assert sorted(rendered(root)) == TREE
-    assert sorted(snapshot(root)) == sorted([*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp"])
+    assert sorted(snapshot(root)) == sorted([*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"])
 
 
 COMMONDIR = ".git/commondir"
@@ -245,7 +247,12 @@ def test_check_after_render_finds_nothing(tmp_path: Path) -> None:
         pytest.param("echo '# hi' >>wave.yaml", [".wavegen/lock.json: out of date"], id="comment"),
         pytest.param(
             "sed -i 's/, first: {}//' wave.yaml",
-            [".wavegen/bin/first: no longer rendered", ".wavegen/lock.json: out of date", ".wavegen/plan.json: out of date"],
+            [
+                ".wavegen/bin/first: no longer rendered",
+                ".wavegen/lock.json: out of date",
+                ".wavegen/plan.json: out of date",
+                ".wavegen/srt/first.json: no longer rendered",
+            ],
             id="orphan",
         ),
         pytest.param("rm -r .wavegen/lock.json", [".wavegen/lock.json: missing"], id="no-lock"),
@@ -506,7 +513,7 @@ def test_a_render_that_is_killed_leaves_each_file_wholly_old_or_new(tmp_path: Pa
     done = wavegen("render", cwd=root)
     assert done.status == 0, done.output
     assert rendered(root) == wanted[1]
-    assert sorted(snapshot(root)) == sorted([*wanted[1], "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp"])
+    assert sorted(snapshot(root)) == sorted([*wanted[1], "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"])
     assert check(root) == (0, [])
 
 

@@ -26,10 +26,11 @@ def _networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network,
 
 
 _GLOBAL = ipaddress.ip_network("2000::/3")
-_NOT_PUBLIC = _networks(
+NOT_PUBLIC = _networks(
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 "
     "198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 2001::/23 2001:db8::/32 2002::/16 3fff::/20"
 )
+"""What of IPv4, and of IPv6's global addresses, is no public address."""
 # Whoever reaches these from a machine in a cloud is that machine.
 _METADATA = ("metadata.google.internal", "metadata.goog", "metadata", "instance-data.ec2.internal", "instance-data")
 _METADATA_ADDRESSES = _networks(
@@ -104,8 +105,8 @@ def advice(rule: DomainRule) -> Problem | None:
 def _credentials(rule: DomainRule) -> _Advice | None:
     gives = "gives the machine's cloud credentials away"
     if rule.wildcard:
-        held = next((name for name in _METADATA if name.endswith("." + rule.host)), "")
-        return (Severity.WARNING, f"holds {held}, which {gives}", "list the names") if held else None
+        held = metadata_below(rule)
+        return (Severity.WARNING, f"holds {held[0]}, which {gives}", "list the names") if held else None
     address = _literal(rule.host)
     named = any(address in network for network in _METADATA_ADDRESSES) if address else rule.host in _METADATA
     return (Severity.WARNING, gives, "remove it") if named else None
@@ -140,6 +141,16 @@ def _anybodys(rule: DomainRule) -> _Advice | None:
     return (Severity.NOTE, f"serves {content}", "name a host that serves only yours, where there is one") if content else None
 
 
+def never_reached(rule: DomainRule) -> bool:
+    """Whether the launcher refuses all that an entry names though it is listed: advice() has said so."""
+    return bool(_inside(rule) or _refused(rule) or (not rule.wildcard and not rule.allow_private and _credentials(rule)))
+
+
+def metadata_below(rule: DomainRule) -> tuple[str, ...]:
+    """The names below a wildcard that give a machine's cloud credentials away."""
+    return tuple(name for name in _METADATA if rule.wildcard and name.endswith("." + rule.host))
+
+
 def _literal(host: str) -> _Address | None:
     """The address that a host is, if it is one; of an IPv4 address in IPv6's clothes the former."""
     if not (host.startswith("[") or host.replace(".", "").isdigit()):
@@ -150,7 +161,7 @@ def _literal(host: str) -> _Address | None:
 
 def _public(address: _Address) -> bool:
     # Not is_global: Python 3.11 takes multicast, 6to4 and NAT64 addresses for global ones.
-    inside = any(address in network for network in _NOT_PUBLIC)
+    inside = any(address in network for network in NOT_PUBLIC)
     return not inside and (address.version == 4 or address in _GLOBAL)  # noqa: PLR2004
 
 
@@ -183,7 +194,7 @@ _WEB = (80, 443)
 
 def lets_through(network: Network, host: str, port: int) -> bool:
     """Whether a network's lists let a host in canonical form through on a port. Deny beats allow."""
-    if any(_is_about(rule, host) and rule.port in ("", "*", str(port)) for rule in network.denied):
+    if any(is_about(rule, host) and rule.port in ("", "*", str(port)) for rule in network.denied):
         return False
     if network.mode is NetworkMode.OPEN and not host[0].isdigit() and not host.startswith("["):
         return "." in host and not host.endswith((".internal", ".local", ".localhost"))
@@ -192,8 +203,9 @@ def lets_through(network: Network, host: str, port: int) -> bool:
 
 def allows(rules: Iterable[DomainRule], host: str, port: int) -> bool:
     """Whether a list lets a host in canonical form through; port 0 is any."""
-    return any(_is_about(rule, host) and (not port or rule.port in ("*", str(port)) or (not rule.port and port in _WEB)) for rule in rules)
+    return any(is_about(rule, host) and (not port or rule.port in ("*", str(port)) or (not rule.port and port in _WEB)) for rule in rules)
 
 
-def _is_about(rule: DomainRule, host: str) -> bool:
+def is_about(rule: DomainRule, host: str) -> bool:
+    """Whether a rule names a host, whatever the port."""
     return host.endswith(f".{rule.host}") if rule.wildcard else host == rule.host

@@ -54,9 +54,9 @@ class Backend(Protocol):
 
 def backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
-    from wavegen.backends import bwrap, claude, flake, guidance, landlock, tree
+    from wavegen.backends import bwrap, claude, flake, guidance, landlock, srt, tree
 
-    return (("tree", tree), ("flake", flake), ("bwrap", bwrap), ("landlock", landlock), ("guidance", guidance), ("claude", claude))
+    return (("tree", tree), ("flake", flake), ("bwrap", bwrap), ("landlock", landlock), ("guidance", guidance), ("claude", claude), ("srt", srt))
 
 
 def render(plan: Plan) -> tuple[File, ...]:
