@@ -265,6 +265,16 @@ def test_an_agent_that_cannot_reach_its_model_is_an_error(own: str, more: str, e
     assert mistakes(f"personas: {{p: {{sandbox: {{{own}}}}}}}\n{more}") == [expected]
 
 
+@pytest.mark.parametrize("keys", ["enabled: false, default_allowed_domains: []", "shells: {restricted: {sandbox: false}}"])
+def test_where_nothing_is_fenced_nothing_is_out_of_reach(keys: str) -> None:
+    more = CLAUDE + f"runtime: {{sandbox: {{{keys}}}}}\n"
+    if "shells" in keys:
+        more = more.replace("restricted", "open")
+        assert notes(f"personas: {{p: {{sandbox: {{shell: open}}}}}}\n{more}") == []
+    else:
+        assert notes(f"personas: {{p: {{}}}}\n{more}") == []
+
+
 def test_the_same_absence_is_said_once_for_all_personas() -> None:
     many = ", ".join(f"p{i}: {{}}" for i in range(31))
     assert len(mistakes(f"personas: {{{many}}}\n{sandbox('default_allowed_domains: []')}")) == 1

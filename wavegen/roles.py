@@ -179,7 +179,8 @@ class Roles:
             self._within(name, domains, shell)
             listed = sandbox.at.of("allowed_domains")
             network = personas.narrowed(self.bounded(network), domains, Origin("", listed))
-        for agent in agents:
+        # Without a fence nothing is kept from reaching its model.
+        for agent in agents if shell.fenced and self.enabled else ():
             for host in agent.hosts:
                 network = self._reaching(host, agent, network, shell, network.origin.at or listed or agent.origin.at or Location(""))
         return network
