@@ -61,7 +61,9 @@ def test_the_demo_shows_what_is_let_through_and_what_is_stopped(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     tried, _, asked = done.stdout.split("What this fence")[0].partition("asked for inside restricted")
     rows = [line.split()[-2:] for line in tried.splitlines()[1:] if line.strip()]
+    asked, _, persona = asked.partition("inside the fence of the persona navigator")
     assert [line.split()[-1] for line in asked.splitlines() if line.strip()] == ["reached", "refused"]
+    assert [line.split()[-1] for line in persona.splitlines() if line.strip()] == ["works", "stopped"]
     assert rows == [["works", "works"]] * 4 + [["works", "stopped"]] * 6
     assert "- default: network: host reaches" in done.stdout
     assert {p.name for p in tmp_path.iterdir()} == {"bin"}
