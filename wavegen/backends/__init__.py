@@ -46,9 +46,9 @@ class Backend(Protocol):
 
 def backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
-    from wavegen.backends import bwrap, flake, landlock, tree
+    from wavegen.backends import bwrap, flake, gemini, landlock, opencode, programs, tree
 
-    return (("tree", tree), ("flake", flake), ("bwrap", bwrap), ("landlock", landlock))
+    return (("tree", tree), ("flake", flake), ("bwrap", bwrap), ("landlock", landlock), ("opencode", opencode), ("gemini", gemini), ("programs", programs))
 
 
 def render(plan: Plan) -> tuple[File, ...]:
