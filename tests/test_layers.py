@@ -26,7 +26,8 @@ ROWS = (
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
     ("suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
     ("resources",),
-    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap", "backends.landlock"),
+    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.bwrap", "backends.landlock", "backends.guidance"),
+    ("backends.tool_lists", "backends.opencode", "backends.gemini", "backends.programs"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
@@ -36,7 +37,7 @@ ROWS = (
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
 # The table of back ends names each of them, and each of them uses what stands beside the table.
-KNOWN = {("backends", "backends.tree"), ("backends", "backends.flake"), ("backends", "backends.bwrap"), ("backends", "backends.landlock")}
+KNOWN = {("backends", f"backends.{name}") for name in ("tree", "flake", "bwrap", "landlock", "opencode", "gemini", "programs")}
 
 MACHINE = {
     "os",

@@ -134,6 +134,8 @@ _FIRST = re.compile(r"([^*?]*[^*? ])( ?\*)?")
 def _allowed(tool: str, pattern: ToolPattern) -> Part | None:
     """What of a tool's arguments an entry allows; None for what cannot be said exactly."""
     specifier = pattern.specifier or "*"
+    if len(_literal(specifier)) > _LONGEST:
+        return None
     if tool == "Bash":
         words = _FIRST.fullmatch(command(specifier))
         if not words:
@@ -204,13 +206,13 @@ def _command_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
 
 def _path_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
     shares = [share(persona, tool) for tool in _PATHS]
-    some = [pattern for found in shares for pattern in found.some]
+    some = [(tool, pattern) for tool in _PATHS for pattern in share(persona, tool).some]
     if some or any(found.kept and found.denied for found in shares):
         what = "paths are known by their ends, and * crosses directories: x/a/b is what a/b is"
         yield gap(NAME, persona, Effect.WEAKER, what, "leave files to the fence: project: read, paths", agent.origin)
-    for pattern in some:
-        if allowed_path(pattern.specifier or "*") is None:
-            what = f"{pattern} is not allowed: gemini is told neither classes of characters nor .. nor the home directory in paths"
+    for tool, pattern in some:
+        if _allowed(tool, pattern) is None:
+            what = f"{pattern} is not allowed: gemini is told neither classes of characters nor .. nor the home directory in paths, nor long ones"
             yield gap(NAME, persona, Effect.STRICTER, what, "write a path in the project, or an absolute one", pattern.origin)
     if shares[0].kept and share(persona, "Grep").kept:
         for pattern in shares[0].denied:

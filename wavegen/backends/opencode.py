@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from wavegen.backends import File, guidance
 from wavegen.backends.tool_lists import EDITS, allowed_path, command, common_gaps, denied_path, everything, gap, share, working
-from wavegen.policy import Access, Agent, AgentKind, Anchor, Effect, Gap, PersonaPolicy, Plan, ToolPattern
+from wavegen.policy import Access, Agent, AgentKind, Anchor, Effect, Gap, HostPath, PersonaPolicy, Plan, ToolPattern
 from wavegen.quote import json_text
 
 NAME = "opencode"
@@ -38,6 +38,12 @@ _SPECIFIED = ("Read", *EDITS, "Bash")
 _GIT_WRITES = ("git *--output=*", "git *--output *")
 # A JavaScript object has integers before all other keys, whatever their order in the text, and `__proto__` is none.
 _NO_KEY = re.compile(r"0|[1-9][0-9]*|__proto__")
+
+HOME_SETTINGS = (".config/opencode", ".opencode")
+"""Directories of the home whose settings, and files of agents, opencode reads after the file that OPENCODE_CONFIG names.
+
+It writes into the first at every start, so that it must be writable; an empty one that is gone with the shell will do.
+"""
 
 Rule = str | dict[str, str]
 
@@ -90,6 +96,8 @@ def _rule(persona: PersonaPolicy, name: str, tools: tuple[str, ...]) -> Rule:
     if name == "bash" and any(key.startswith("git ") and key != "git *" for key in table):
         table.update(dict.fromkeys(_GIT_WRITES, "deny"))
     for key in (key for found in shares for pattern in found.denied for key in _denied(name, pattern)):
+        if key == "*":
+            return "deny"
         table.pop(key, None)  # so that it stands last
         table[key] = "deny"
     return table if len(set(table.values())) > 1 else table["*"]
@@ -135,12 +143,21 @@ def _reaches_outside(persona: PersonaPolicy) -> bool:
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What opencode cannot be told of the lists."""
     for persona, agent in working(plan, AgentKind.OPENCODE):
+        if not _settings_kept_out(persona):
+            what = "settings in the persona's own home win over these (~/.config/opencode, ~/.opencode): what is written there once holds from then on"
+            yield gap(NAME, persona, Effect.WEAKER, what, "start from an empty home where that matters; the fence holds all the same", agent.origin)
         yield from common_gaps(NAME, persona, agent, _SPECIFIED)
         yield from _edit_gaps(persona, agent)
         yield from _path_gaps(persona, agent)
         if agent.model and "/" not in agent.model:
             what = f"model '{agent.model}' names no provider, so that opencode takes its own default"
             yield gap(NAME, persona, Effect.IGNORED, what, "write provider/model, or tier_models of the adapter", agent.origin)
+
+
+def _settings_kept_out(persona: PersonaPolicy) -> bool:
+    """Whether every start finds these directories as empty as the first."""
+    gone = {rule.path for rule in persona.fence.paths if rule.access in (Access.HIDE, Access.SCRATCH)}
+    return gone >= {HostPath(Anchor.HOME, place) for place in HOME_SETTINGS}
 
 
 def _edit_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
