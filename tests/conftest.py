@@ -54,7 +54,11 @@ TOOLS = {
     "tmux": ("tmux", "-V"),
     "user": ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "true"),
     "zsh": ("zsh", "--version"),
+    "opencode": (os.environ.get("WAVEGEN_OPENCODE") or "opencode", "--version"),
+    "gemini": (os.environ.get("WAVEGEN_GEMINI") or "gemini", "--version"),
 }
+# Agents' own programs: what is written for them is tested without them, and nobody must install them, in CI neither.
+OPTIONAL = {"opencode": "WAVEGEN_OPENCODE", "gemini": "WAVEGEN_GEMINI"}
 MAY_SKIP = "WAVEGEN_MAY_SKIP"
 
 _wanted: set[str] = set()
@@ -68,7 +72,8 @@ def broken(tool: str) -> str:
         return ""  # already one
     argv = TOOLS[tool]
     if not shutil.which(argv[0]):
-        return f"{argv[0]} is not on the PATH"
+        optional = f" (optional, in CI too; {OPTIONAL[tool]} may name it)" if tool in OPTIONAL else ""
+        return f"{argv[0]} is not on the PATH{optional}"
     with tempfile.TemporaryDirectory() as directory:
         # Private places: a first nix would make its state below HOME or below /nix.
         environment = {**os.environ, "HOME": directory, "NIX_STATE_DIR": directory, "NIX_REMOTE": "dummy://"}
@@ -80,8 +85,8 @@ def broken(tool: str) -> str:
 
 
 def may_skip() -> set[str]:
-    """The tools that this CI run is excused from, by WAVEGEN_MAY_SKIP=a,b."""
-    return {tool.strip() for tool in os.environ.get(MAY_SKIP, "").split(",") if tool.strip()}
+    """The tools that this CI run is excused from, by WAVEGEN_MAY_SKIP=a,b, and the optional ones."""
+    return set(OPTIONAL) | {tool.strip() for tool in os.environ.get(MAY_SKIP, "").split(",") if tool.strip()}
 
 
 def tools_of(item: pytest.Item) -> tuple[str, ...]:

@@ -26,9 +26,9 @@ ROWS = (
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
     ("suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
     ("resources",),
-    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance", "backends.agents", "backends.bwrap", "backends.landlock"),
-    ("backends.claude_rules", "backends.claude_hooks", "backends.claude"),
-    ("backends.srt",),
+    ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
+    ("backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.tool_lists", "backends.opencode", "backends.gemini", "backends.programs"),
+    ("backends.agents", "backends.bwrap", "backends.landlock", "backends.srt"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
@@ -38,7 +38,7 @@ ROWS = (
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
 # The table of back ends names each of them, and each of them uses what stands beside the table.
-KNOWN = {("backends", f"backends.{name}") for name in ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "srt")}
+KNOWN = {("backends", f"backends.{name}") for name in ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt")}
 
 MACHINE = {
     "os",

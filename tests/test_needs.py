@@ -60,6 +60,14 @@ def test_in_ci_a_broken_tool_that_is_excused_skips(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("bash")
+def test_an_agents_program_is_optional_in_ci_too(tmp_path: Path) -> None:
+    tests = TESTS.replace('needs("nix", "bash")', 'needs("opencode")')
+    status, shown = run(tmp_path, tests, CI="true", WAVEGEN_OPENCODE="/nonexistent")
+    assert status == 0, shown
+    assert "needs opencode: /nonexistent is not on the PATH (optional, in CI too; WAVEGEN_OPENCODE may name it)" in shown
+
+
+@pytest.mark.needs("bash")
 def test_a_tool_that_works_runs_its_tests(tmp_path: Path) -> None:
     status, shown = run(tmp_path, with_nix=True, CI="true")
     assert (status, "3 passed" in shown) == (0, True)

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,7 +80,12 @@ def test_any_text_survives_json() -> None:
     assert list(json.loads(quote.json_text(nested))) == list(nested)  # in the order given
 
 
-@pytest.mark.parametrize("function", [quote.sh, quote.nix, quote.comment], ids=lambda function: function.__name__)
+def test_any_text_survives_toml() -> None:
+    text = "".join(f"s{number} = {quote.toml(text)}  # {quote.comment(text)}\n" for number, text in enumerate([*strings(), "a\0b"]))
+    assert list(tomllib.loads(text).values()) == [*strings(), "a\0b"]
+
+
+@pytest.mark.parametrize("function", [quote.sh, quote.nix, quote.toml, quote.comment], ids=lambda function: function.__name__)
 def test_quoted_text_is_one_line(function: Callable[[str], str]) -> None:
     assert not [text for text in strings() if "\n" in function(text) or "\r" in function(text)]
 

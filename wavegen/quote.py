@@ -9,6 +9,8 @@ _SH_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _SH_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
 _CONTROL = {chr(code): f"\\{code:03o}" for code in (*range(1, 32), 127)}
 _HTML_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
+_TOML_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+_TOML_CONTROL = {chr(code): f"\\u{code:04x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 _NIX_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "$": "\\$"}
 
 
@@ -35,6 +37,11 @@ def nix(text: str) -> str:
     """
     _refuse_nul(text)
     return '"' + "".join(_NIX_ESCAPES.get(c, c) for c in text) + '"'
+
+
+def toml(text: str) -> str:
+    """A TOML basic string of exactly `text`, on one line: all that may not stand raw in one, and every line separator, is escaped."""
+    return '"' + "".join(_TOML_ESCAPES.get(c) or _TOML_CONTROL.get(c) or c for c in text) + '"'
 
 
 def json_text(value: object) -> str:

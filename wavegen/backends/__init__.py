@@ -54,9 +54,20 @@ class Backend(Protocol):
 
 def backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
-    from wavegen.backends import bwrap, claude, flake, guidance, landlock, srt, tree
+    from wavegen.backends import bwrap, claude, flake, gemini, guidance, landlock, opencode, programs, srt, tree
 
-    return (("tree", tree), ("flake", flake), ("bwrap", bwrap), ("landlock", landlock), ("guidance", guidance), ("claude", claude), ("srt", srt))
+    return (
+        ("tree", tree),
+        ("flake", flake),
+        ("bwrap", bwrap),
+        ("landlock", landlock),
+        ("guidance", guidance),
+        ("claude", claude),
+        ("opencode", opencode),
+        ("gemini", gemini),
+        ("programs", programs),
+        ("srt", srt),
+    )
 
 
 def render(plan: Plan) -> tuple[File, ...]:

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from wavegen.backends import Option
 from wavegen.backends.guidance import OTHERS, directory
+from wavegen.backends.programs import codex_options
 from wavegen.policy import Agent, AgentKind, PersonaPolicy
 
 FENCED, UNFENCED = "settings.fenced.json", "settings.json"
@@ -38,7 +39,7 @@ def command(persona: PersonaPolicy, agent: Agent) -> tuple[str, ...]:
             told = ("-c", f'developer_instructions="Read {here}/{OTHERS} first, and follow it."')
             model = ("-m", agent.model) if agent.model else ()
             asks = "never" if agent.headless else "on-request"
-            return (agent.binary, "-s", "danger-full-access", "-a", asks, *model, *told)
+            return (agent.binary, "-s", "danger-full-access", "-a", asks, *model, *codex_options(persona), *told)
         case AgentKind.GEMINI:
             model = ("-m", agent.model) if agent.model else ()
             mode = ("--approval-mode", "yolo") if agent.headless else ()
