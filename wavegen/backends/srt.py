@@ -42,8 +42,8 @@ def shells(plan: Plan) -> tuple[Policy, ...]:
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """srt/<shell>.json."""
-    for shell in shells(plan):
+    """srt/<shell>.json; none for a shell of which srt would skip a rule that takes something away."""
+    for shell in (shell for shell in shells(plan) if not any(_skipped(shell))):
         yield File(path=f".wavegen/srt/{shell.name}.json", text=json_text(settings(shell)), header=False)
 
 
@@ -192,18 +192,30 @@ def gaps(plan: Plan) -> Iterator[Gap]:
         yield from _other_gaps(shell)
 
 
-def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin, *, fatal: bool = False) -> Gap:  # noqa: PLR0913
-    return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin, fatal=fatal)
+def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+    return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin)
+
+
+def _patterns(shell: Policy) -> Iterator[PathRule]:
+    """What the manifest names and srt takes for a pattern."""
+    return (rule for rule in shell.paths if rule.origin.at and "]" in rule.path.tail and rule.path.anchor in _NAMED)
+
+
+def _skipped(shell: Policy) -> Iterator[PathRule]:
+    """Of these, what takes something away: of a grant only that is missing, unless it takes from what can be written."""
+    for rule in _patterns(shell):
+        if rule.access is Access.HIDE or (rule.access is Access.READ and any(_may_hold(place.path, rule.path) for place in _writable(shell))):
+            yield rule
 
 
 def _path_gaps(shell: Policy) -> Iterator[Gap]:
-    for rule in shell.paths:
-        if rule.origin.at and "]" in rule.path.tail and rule.path.anchor in _NAMED:
-            # A grant is only missing then, unless it takes from what can be written.
-            lost = rule.access is Access.HIDE or (rule.access is Access.READ and any(_may_hold(place.path, rule.path) for place in _writable(shell)))
-            what = f"srt takes {rule.path} for a pattern, and skips it"
-            effect = Effect.IGNORED if lost else Effect.STRICTER
-            yield _gap(shell, effect, what, "name its directory, or rename it", rule.origin, fatal=lost)
+    skipped = tuple(_skipped(shell))
+    for rule in skipped:
+        what = f"there is no .wavegen/srt/{shell.name}.json: srt takes {rule.path} for a pattern, and would skip it"
+        yield _gap(shell, Effect.IGNORED, what, "name its directory, or rename it", rule.origin)
+    for rule in _patterns(shell):
+        if rule not in skipped:
+            yield _gap(shell, Effect.STRICTER, f"srt takes {rule.path} for a pattern, and skips it", "name its directory, or rename it", rule.origin)
     for rule in _shown_again(shell):
         place = next(place for place in hidden(shell) if place.holds(rule.path))
         yield _gap(shell, Effect.STRICTER, f"srt 0.0.21 hides {rule.path} with {place}", "use a newer srt", rule.origin)
