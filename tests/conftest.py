@@ -21,6 +21,7 @@ def of_npm(variable: str, place: str, name: str) -> str:
     return os.environ.get(variable) or (str(installed) if installed.exists() else name)
 
 
+CLAUDE = of_npm("WAVEGEN_CLAUDE", "claude", "claude")
 SRT = of_npm("WAVEGEN_SRT", "srt-new", "srt")
 SRT_OLD = of_npm("WAVEGEN_SRT_OLD", "srt-old", "srt")
 
@@ -29,7 +30,7 @@ TOOLS = {
     "bash": ("bash", "-c", "((BASH_VERSINFO[0] >= 5))"),
     "bwrap": ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"),
     "curl": ("curl", "--version"),
-    "claude": (os.environ.get("WAVEGEN_CLAUDE", "claude"), "--version"),
+    "claude": (CLAUDE, "--version"),
     "fish": ("fish", "--version"),
     "git": ("git", "--version"),
     "go": ("go", "version"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from conftest import CLAUDE
 from fence import USER, Fence, name_of, users
 from messages_api import Call, MessagesApi, Say, Turn
 from world import Authority
@@ -45,7 +46,7 @@ runtime:
 
 def program() -> tuple[Path, Path]:
     """The directory with the command of Claude Code, and the one that holds all of it: npm makes links beside its packages."""
-    found = shutil.which(os.environ.get("WAVEGEN_CLAUDE", "claude"))
+    found = shutil.which(CLAUDE)
     assert found
     directory = Path(found).absolute().parent
     return directory, directory.parent if directory.name == ".bin" else Path(found).resolve().parent

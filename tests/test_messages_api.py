@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import CLAUDE
 from messages_api import END, SIDE, Call, MessagesApi, Result, Say
 from world import Authority
 
@@ -182,7 +183,6 @@ def test_the_real_agent_does_what_the_script_says(tmp_path: Path) -> None:
         Call("Edit", {"file_path": str(project / "out/a"), "old_string": "A", "new_string": "B"}),
         Say("that was all"),
     )
-    claude = os.environ.get("WAVEGEN_CLAUDE", "claude")
     with MessagesApi(script) as api:
         env = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("CLAUDE", "ANTHROPIC"))},
@@ -192,7 +192,7 @@ def test_the_real_agent_does_what_the_script_says(tmp_path: Path) -> None:
             "DISABLE_TELEMETRY": "1",
             "NO_PROXY": "127.0.0.1",
         }
-        argv = [claude, "-p", "hi", "--setting-sources", "", "--settings", str(settings)]
+        argv = [CLAUDE, "-p", "hi", "--setting-sources", "", "--settings", str(settings)]
         done = subprocess.run(argv, cwd=project, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "that was all\n"), done.stderr
     assert (project / "out/a").read_text() == "A"
