@@ -23,6 +23,7 @@ pytestmark = pytest.mark.needs("nix", "bwrap")
 
 SYSTEMS = ["aarch64-darwin", "aarch64-linux", "x86_64-darwin", "x86_64-linux"]
 SHELLS = ["default", "restricted", "yolo"]
+ENTRIES = [*SHELLS, "persona-greeter"]
 
 # No API key is passed through, so that no shell has a reason to say anything.
 MANIFEST = """\
@@ -32,6 +33,8 @@ runtime:
     packages: [hello, strace, claude-code]
     unfree: [claude-code]
     package: nix/package.nix
+adapters: {hello: {}}
+personas: {greeter: {}}
 """
 PACKAGE = '{ writeShellScriptBin }: writeShellScriptBin "my-tool" "echo from the package"\n'
 
@@ -153,8 +156,8 @@ def test_every_shell_evaluates_on_every_system(nix: NixEnv, project: Path) -> No
 def test_packages_and_apps_are_the_shells_where_there_is_bubblewrap_and_the_project_s_own_package(nix: NixEnv, project: Path) -> None:
     names = "builtins.mapAttrs (_: builtins.attrNames)"
     linux = {system for system in SYSTEMS if system.endswith("linux")}
-    assert evaluate(nix, project, "packages", names) == {s: sorted(["my-tool", *(SHELLS if s in linux else [])]) for s in SYSTEMS}
-    assert evaluate(nix, project, "apps", names) == {s: SHELLS if s in linux else [] for s in SYSTEMS}
+    assert evaluate(nix, project, "packages", names) == {s: sorted(["my-tool", *(ENTRIES if s in linux else [])]) for s in SYSTEMS}
+    assert evaluate(nix, project, "apps", names) == {s: sorted(ENTRIES) if s in linux else [] for s in SYSTEMS}
 
 
 def test_the_project_s_package_is_built_by_its_name(nix: NixEnv, project: Path) -> None:
@@ -263,6 +266,7 @@ FENCED = {
     "interactive-restricted": typed("develop", ".#restricted"),
     "run-default": command("run", ".#default", "--"),
     "run-restricted": command("run", ".#restricted", "--"),
+    "run-persona": command("run", ".#persona-greeter", "--", "--exec"),
     "run-below": below("run", ".#restricted", "--"),
     "run-terminal": on_terminal("run", ".#default", "--"),
     "shell": command("shell", ".#restricted", "--command", "restricted", "--"),
@@ -273,6 +277,12 @@ FENCED = {
 @pytest.mark.parametrize("way", FENCED.values(), ids=FENCED)
 def test_a_command_is_inside(nix: NixEnv, witness: Witness, way: Callable[[NixEnv, Witness], str]) -> None:
     assert witness.verdict(way(nix, witness)) == "inside"
+
+
+def test_a_persona_starts_its_program_with_the_packages_of_its_shell(nix: NixEnv, project: Path) -> None:
+    inside = nix.run(["run", ".#restricted", "--", "hello"], project)
+    done = nix.run(["run", ".#persona-greeter"], project)
+    assert (inside.returncode, done.returncode, done.stdout) == (0, 0, inside.stdout), done.stderr
 
 
 MUTATIONS = {

@@ -666,3 +666,18 @@ def test_the_fences_own_ports_are_not_the_hosts(port: int) -> None:
     with pytest.raises(ManifestError) as raised:
         planned(f"runtime: {{sandbox: {{shells: {{restricted: {{loopback: [{port}]}}}}}}}}\n")
     assert ["the shell's own proxies" in problem.what for problem in raised.value.problems] == [True]
+
+
+def test_the_table_shows_what_a_persona_runs_and_what_holds_it() -> None:
+    text = (
+        "adapters: {claude: {}, opencode: {default_model: openai/o3}}\n"
+        "personas: {a: {model: opus}, b: {sandbox: {shell: open}}, c: {adapter: opencode, permissions: {allowed_tools: [Read]}}}\n"
+        "runtime: {fallbacks: {claude: [opencode]}, sandbox: {shells: {open: {sandbox: false}}}}\n"
+    )
+    lines = list(table(planned(text)))
+    rows = [" ".join(line.partition("#")[0].split()) for line in lines[lines.index("personas") + 1 :]]
+    assert rows == [
+        "a runs claude (opus), else opencode (openai/o3); shell restricted, project writable, network filtered (api.anthropic.com, api.openai.com)",
+        "b runs claude, else opencode (openai/o3); NOT SANDBOXED, project writable, network host",
+        "c runs opencode (openai/o3); shell restricted, project read-only, network filtered (api.anthropic.com, api.openai.com)",
+    ]

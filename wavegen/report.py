@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from wavegen.errors import one_line
 from wavegen.manifest import NetworkMode
-from wavegen.policy import Access, PathRule, Plan, Policy
+from wavegen.policy import Access, PathRule, PersonaPolicy, Plan, Policy
 
 
 def table(plan: Plan) -> Iterator[str]:
@@ -18,10 +18,19 @@ def table(plan: Plan) -> Iterator[str]:
     if plan.personas:
         yield ""
         yield "personas"
-        width = max(len(persona.name) for persona in plan.personas)
-        for persona in plan.personas:
-            project = "project writable" if persona.project_writable else "project read-only"
-            yield one_line(f"  {persona.name:<{width}}  shell {persona.shell}, {project}, network {persona.fence.network.mode.value}  # {persona.origin}")
+        rows = [(persona.name, _persona(persona), str(persona.origin)) for persona in plan.personas]
+        first, second = (min(96, max(len(row[i]) for row in rows)) for i in (0, 1))
+        for name, what, origin in rows:
+            yield one_line(f"  {name:<{first}}  {what:<{second}}  # {origin}")
+
+
+def _persona(persona: PersonaPolicy) -> str:
+    fence = persona.fence
+    runs = ", else ".join(agent.binary + (f" ({agent.model})" if agent.model else "") for agent in persona.agents) or "nothing: it has no adapter"
+    project = "project writable" if persona.project_writable else "project read-only"
+    network = fence.network.mode.value + (f" ({', '.join(map(str, fence.network.domains))})" if fence.network.mode is NetworkMode.FILTERED else "")
+    held = f"shell {persona.shell}" if fence.fenced else "NOT SANDBOXED"
+    return f"runs {runs}; {held}, {project}, network {network}"
 
 
 def _shell(shell: Policy) -> Iterator[str]:
