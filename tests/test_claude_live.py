@@ -217,7 +217,7 @@ def test_the_operating_system_refuses_what_no_rule_of_the_agents_does(live: Live
 def test_an_agent_that_is_not_inside_is_said_to_be_missing(live: Live) -> None:
     done = live.fence.enter("-p", "x", shell="persona-navigator", env=live.fence.environment(ANTHROPIC_API_KEY=KEY))
     assert done.returncode == 127
-    assert "claude: not inside (add the package to packages, or grant the directory of the program with paths)" in done.stderr
+    assert "claude: not inside (add the package to packages, or grant where it lies with paths, and where its links lead)" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("socat") is None, reason="Claude Code's own sandbox wants socat")

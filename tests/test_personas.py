@@ -197,6 +197,7 @@ def test_a_program_in_the_home_is_not_inside(fence: Fence) -> None:
     fence.own()
     done = fence.enter(shell="persona-wizard", env={**environment(fence), "PATH": f"{home}:/usr/bin:/bin"})
     assert (done.returncode, "wizard: not inside (add the package to packages" in done.stderr) == (127, True)
+    assert f"of your PATH these directories are not inside: {home}\n" in done.stderr
 
 
 def test_a_persona_without_a_tool_that_writes_cannot_write_and_another_can(fence: Fence) -> None:

@@ -36,5 +36,13 @@ while [ "$1" -gt 0 ]; do
   missing="$missing${missing:+, }$word"
   shift "$left"
 done
-printf 'wavegen: error: %s: not inside (add the package to packages, or grant the directory of the program with paths)\n' "$missing" >&2
+# The PATH is the caller's: what lies in directories that are not there is what somebody misses.
+gone=
+IFS=:
+set -f
+for directory in $PATH; do
+  [ -d "$directory" ] || gone="$gone${gone:+, }$directory"
+done
+printf 'wavegen: error: %s: not inside (add the package to packages, or grant where it lies with paths, and where its links lead)\n' "$missing" >&2
+[ -z "$gone" ] || printf 'wavegen: note: of your PATH these directories are not inside: %s\n' "$gone" >&2
 exit 127
