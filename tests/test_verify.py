@@ -268,6 +268,40 @@ def test_a_fence_that_is_asked_for_holds_whatever_else_is(tmp_path: Path, name: 
     assert done.status == PASSED, done.output[-3000:]
 
 
+PERSONAS = """\
+metadata: {name: verify}
+adapters: {claude: {}}
+personas:
+  reader: {permissions: {allowed_tools: [Read]}}
+  builder: {preset: implementer, sandbox: {allowed_domains: [pypi.org, "*.example.org"], deny_read_paths: [secrets, ~/.cache/hidden], env_passthrough: [A_KEY]}}
+  local: {sandbox: {shell: default}}
+runtime: {sandbox: {env_passthrough: [A_KEY, B_KEY], paths: [{path: vendor, access: write, optional: true}, {path: ~/.cache, access: write, optional: true}]}}
+"""
+
+
+@pytest.mark.parametrize("uid", users(), ids=name_of)
+def test_the_fences_of_personas_hold_what_their_own_policies_say(uid: int, site: Path, base: Path) -> None:
+    root = render_project(base, PERSONAS)
+    done = run_as(uid, site, root, "verify", "--personas", "--json")
+    assert done.status == PASSED, done.output[-3000:]
+    found = verdicts(done.stdout)
+    assert set(found) == {"default", "restricted", "yolo", "persona-reader", "persona-builder", "persona-local"}
+    # W13 leaves something in the project that the host runs: open where it is writable.
+    assert (found["persona-reader"]["W13"], found["persona-builder"]["W13"], found["restricted"]["W13"]) == ("HELD", "OPEN", "OPEN")
+    assert (found["persona-reader"]["N07"], found["persona-local"]["N07"]) == ("HELD", "OPEN")
+
+
+def test_a_persona_that_could_write_after_all_is_broken(tmp_path: Path) -> None:
+    report = broken_report(tmp_path, "persona-reader", ("rule project-read - ", "rule project - "), manifest=PERSONAS)
+    assert exit_code(report) == BROKEN
+    assert {f.case.id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"W13"}
+
+
+def test_nix_develop_enters_shells_and_no_persona(tmp_path: Path) -> None:
+    done = wavegen("verify", "--personas", "--via", "nix", cwd=render_project(tmp_path, PERSONAS))
+    assert (done.status, "nix develop enters shells, and no persona" in done.stderr) == (2, True)
+
+
 def test_progress_is_shown_on_a_terminal_and_wiped_out(tmp_path: Path) -> None:
     root = render_project(tmp_path, MINIMAL)
     master, slave = os.openpty()
@@ -290,9 +324,9 @@ def test_progress_is_shown_on_a_terminal_and_wiped_out(tmp_path: Path) -> None:
 # --- how it ends
 
 
-def broken_report(tmp_path: Path, shell: str, *changes: tuple[str, str]) -> Report:
+def broken_report(tmp_path: Path, shell: str, *changes: tuple[str, str], manifest: str = MINIMAL) -> Report:
     """A run with a wrapper in which, or in what it sources, pieces of text are others."""
-    root = render_project(tmp_path, MINIMAL)
+    root = render_project(tmp_path, manifest)
     project = load(str(root / "wave.yaml"))
     files = list(render(project.plan))
     for old, new in changes:
