@@ -17,6 +17,7 @@ TOOLS = {
     "bash": ("bash", "-c", "((BASH_VERSINFO[0] >= 5))"),
     "bwrap": ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"),
     "curl": ("curl", "--version"),
+    "claude": (os.environ.get("WAVEGEN_CLAUDE", "claude"), "--version"),
     "fish": ("fish", "--version"),
     "git": ("git", "--version"),
     "go": ("go", "version"),

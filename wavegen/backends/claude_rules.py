@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from wavegen.policy import Effect, Origin, PersonaPolicy, ToolPattern
 
 TOOLS = (
-    *("Agent", "Artifact", "AskUserQuestion", "Bash", "ClaudeDesign", "CronCreate", "CronDelete", "CronList", "Edit", "EndConversation"),
+    *("Agent", "Artifact", "AskUserQuestion", "Bash", "CronCreate", "CronDelete", "CronList", "Edit", "EndConversation"),
     *("EnterPlanMode", "EnterWorktree", "ExitPlanMode", "ExitWorktree", "Glob", "Grep", "LSP", "ListAgents", "ListMcpResourcesTool", "Monitor"),
     *("NotebookEdit", "OfferChromeSetup", "PowerShell", "Projects", "PushNotification", "Read", "ReadMcpResourceDirTool", "ReadMcpResourceTool"),
     *("ReadNotifications", "RemoteTrigger", "ReportFindings", "ScheduleWakeup", "SendFeedback", "SendMessage", "SendUserFile", "SendUserMessage"),
     *("SetGoal", "ShareOnboardingGuide", "ShowOnboardingRolePicker", "Skill", "TaskCreate", "TaskGet", "TaskList", "TaskStop", "TaskUpdate"),
     *("TodoWrite", "ToolSearch", "WaitForMcpServers", "WebFetch", "WebSearch", "Workflow", "Write", "propose_skills"),
 )
-"""Its built-in tools, as it lists them."""
+"""Its built-in tools, as it lists them with the variables that it is told: one that is not there is said to be a typing error."""
 
 CONTROL = frozenset(
     (
