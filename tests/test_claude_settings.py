@@ -143,6 +143,9 @@ def test_an_allowed_pattern_is_one_rule(pattern: str, rule: str) -> None:
         ("Write(~other/x)", ["Write"]),
         ("Edit(src:*)", ["Edit"]),
         ("Edit(!x)", ["Edit"]),
+        ("Edit(src/{a,b})", ["Edit"]),
+        ("Edit(#x)", ["Edit(.//**/#x)"]),
+        ("mcp__", ["mcp__*"]),
         ("WebFetch(https://x)", ["WebFetch"]),
         ("WebFetch(domain:x.org:443)", ["WebFetch"]),
         ("WebSearch(x)", ["WebSearch"]),
@@ -205,6 +208,7 @@ def test_who_may_write_may_read_as_writing_asks_for_it() -> None:
     assert "Read" not in rules("Write")[1]
     assert of("Write") == ["weaker: files can be read though Read is not allowed: without it nothing could be written"]
     assert "Read" in rules("Write", "Read")[1]
+    assert of("Write", "Read") == ["stricter: Read is denied, and with it everything that writes: Claude Code asks the same rules"]
 
 
 def test_a_persona_that_only_reads_has_no_tool_that_writes() -> None:
