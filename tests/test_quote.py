@@ -33,6 +33,15 @@ def strings() -> list[str]:
 
 
 @pytest.mark.needs("bash")
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_any_text_survives_a_posix_shell(shell: str) -> None:
+    line = "".join(f"printf '%s\\0' {quote.posix(text)}\n" for text in strings())
+    done = subprocess.run([shell, "-u"], input=line.encode(), env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, capture_output=True, check=False)
+    assert done.stderr == b""
+    assert done.stdout.split(b"\0")[:-1] == [text.encode() for text in strings()]
+
+
+@pytest.mark.needs("bash")
 def test_any_text_survives_bash(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
     script.write_text("".join(f"printf '%s\\0' {quote.sh(text)}  # {quote.comment(text)}\n" for text in strings()), "utf-8")

@@ -29,6 +29,15 @@ def sh(text: str) -> str:
     return "$'" + "".join(_SH_ESCAPES.get(c) or _CONTROL.get(c) or c for c in text) + "'"
 
 
+def posix(text: str) -> str:
+    """One word of any POSIX shell that expands to exactly `text`: as `sh` gives it where that is plain, and on as many lines as it has otherwise.
+
+    Raises ValueError for NUL.
+    """
+    _refuse_nul(text)
+    return text if _SH_PLAIN.fullmatch(text) else "'" + text.replace("'", "'\"'\"'") + "'"
+
+
 def nix(text: str) -> str:
     """A double-quoted Nix string that evaluates to exactly `text`.
 

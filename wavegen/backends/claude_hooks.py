@@ -6,7 +6,7 @@ import re
 
 from wavegen.backends.claude_rules import MCP, RENAMED, Found, advice, command_of, commands, glob, matching, path_of
 from wavegen.policy import Effect, HookRule, PersonaPolicy, ToolPattern
-from wavegen.quote import sh
+from wavegen.quote import posix
 
 LONG = 24 * 60 * 60
 """Seconds. A hook that takes too long lets the call pass, so that it is given a day."""
@@ -32,16 +32,8 @@ def shell_command(hook: HookRule) -> str:
 
     Before a call only status 2 refuses it, and any other failure lets it pass, also that of a program that is not there.
     """
-    line = _bash(hook.command)
-    if not hook.before:
-        return line
-    return f"{line} || exit 2"
-
-
-def _bash(command: str) -> str:
-    line = f"bash -c {sh(command)}"
-    # For control characters, as the ends of lines, the word is $'…', which another shell than bash does not know.
-    return line if command.isprintable() else f"bash -c {sh(line)}"
+    line = f"bash -c {posix(hook.command)}"
+    return f"{line} || exit 2" if hook.before else line
 
 
 def _where(hook: HookRule, found: Found) -> tuple[str, str] | None:

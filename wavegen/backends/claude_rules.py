@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from wavegen.policy import Effect, Origin, PersonaPolicy, ToolPattern
 
 TOOLS = (
-    *("Agent", "Artifact", "AskUserQuestion", "Bash", "ClaudeDesign", "CronCreate", "CronDelete", "CronList", "Edit", "EndConversation"),
+    *("Agent", "Artifact", "AskUserQuestion", "Bash", "CronCreate", "CronDelete", "CronList", "Edit", "EndConversation"),
     *("EnterPlanMode", "EnterWorktree", "ExitPlanMode", "ExitWorktree", "Glob", "Grep", "LSP", "ListAgents", "ListMcpResourcesTool", "Monitor"),
     *("NotebookEdit", "OfferChromeSetup", "PowerShell", "Projects", "PushNotification", "Read", "ReadMcpResourceDirTool", "ReadMcpResourceTool"),
     *("ReadNotifications", "RemoteTrigger", "ReportFindings", "ScheduleWakeup", "SendFeedback", "SendMessage", "SendUserFile", "SendUserMessage"),
     *("SetGoal", "ShareOnboardingGuide", "ShowOnboardingRolePicker", "Skill", "TaskCreate", "TaskGet", "TaskList", "TaskStop", "TaskUpdate"),
     *("TodoWrite", "ToolSearch", "WaitForMcpServers", "WebFetch", "WebSearch", "Workflow", "Write", "propose_skills"),
 )
-"""Its built-in tools, as it lists them."""
+"""Its built-in tools, as it lists them with the variables that it is told: one that is not there is said to be a typing error."""
 
 CONTROL = frozenset(
     (
@@ -46,7 +46,7 @@ _SPECIFIED = frozenset(("Bash", "PowerShell", "Agent", "Skill", "WebFetch"))
 MCP = "mcp__"
 ALL_MCP = "mcp__*"
 
-_VARIABLE = re.compile(r"\$(\{|[A-Za-z_])")
+_VARIABLE = re.compile(r"\$[A-Za-z_]")
 _GLOB = re.compile(r"[*?\[\]]")
 _OPTIONS_BEFORE = re.compile(r"\S+ +\*+ +\S.*")
 _DOMAIN = re.compile(r"domain:[A-Za-z0-9.*_-]+")  # one with a port is taken, and never matches
@@ -95,6 +95,8 @@ def rules_of(persona: PersonaPolicy) -> Found:
     _shared_paths(persona, whole, found)
     _made_by_edit(persona, whole, found)
     rest = [tool for tool in TOOLS if tool not in named | whole | CONTROL]
+    if "Read" in whole and named.intersection(WRITERS):
+        found.depart(persona.origin, Effect.STRICTER, "Read is denied, and with it everything that writes: Claude Code asks the same rules", "allow Read")
     if "Read" in rest and named.intersection(WRITERS):
         # A file that must not be read is neither edited nor written: Claude Code asks the rules for reading first.
         rest.remove("Read")
@@ -139,7 +141,7 @@ def _deny(pattern: ToolPattern, found: Found) -> None:
     if tool.startswith(MCP):
         if pattern.specifier is not None:
             found.depart(origin, Effect.STRICTER, f"{pattern} refuses every call: rules for MCP tools have no brackets", f"write {tool}")
-        found.deny.append(tool)
+        found.deny.append(tool if tool != MCP else ALL_MCP)
         return
     gone, specified = tool in _GONE, pattern.specifier is not None
     if gone and not (specified and tool in _PATHS):
@@ -267,6 +269,7 @@ def commands(text: str) -> tuple[str, ...]:
 
 
 def command_of(text: str) -> str:
+    """A pattern for commands, in which every `*` is one."""
     # Before a final `:*` a `*` is taken for itself, and matches next to nothing.
     body = text.removesuffix(":*")
     return f"{body}*" if body != text and "*" in body else text
@@ -279,7 +282,8 @@ def path_of(text: str, *, deny: bool) -> str:
     that file alone.
     """
     parts = text.split("/")
-    if ".." in parts or ":*" in text or _VARIABLE.match(text) or (text.startswith("~") and parts[0] != "~") or text.startswith("!"):
+    # Braces are no pattern to it, `!` would turn the rule round, and variables and other homes are not looked up.
+    if ".." in parts or ":*" in text or "{" in text or text.startswith("!") or _VARIABLE.match(text) or (text.startswith("~") and parts[0] != "~"):
         return ""
     tail = [part for part in parts if part not in ("", ".")]
     root = "//" if text.startswith("/") else ""
@@ -293,8 +297,11 @@ def path_of(text: str, *, deny: bool) -> str:
     below = "/".join(tail)
     if root:
         return root + below
-    bare = len(tail) == 1 and (deny or _GLOB.search(below) is not None)
-    return f"./{below}" if below == "**" else below if bare else f".//{below}"
+    if below == "**":
+        return "./**"
+    if len(tail) == 1 and (deny or _GLOB.search(below)):
+        return f".//**/{below}" if below.startswith("#") else below  # a bare one would be a comment
+    return f".//{below}"
 
 
 def _ignored_by_the_sandbox(rule: str) -> bool:
