@@ -297,6 +297,7 @@ ENVIRONMENT = {
     "DISABLE_BUG_COMMAND": "1",
     "DISABLE_AUTOUPDATER": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1",
     "CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1",
 }
 MODES = {"defaultMode": "dontAsk", "disableBypassPermissionsMode": "disable", "disableAutoMode": "disable"}

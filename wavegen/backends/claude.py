@@ -186,7 +186,10 @@ def _of_lists(plan: Plan, persona: PersonaPolicy, found: Found) -> Iterator[Gap]
         what = "a pattern of Bash is held against how a command is written: `git -C . push` and `sh -c 'git push'` are not `git push`"
         yield _gap(persona, Effect.WEAKER, what, "hold it by the fence: no network, no credentials, project: read", plan.personas_origin)
     if any("(" in rule for rule in found.allow):
-        what = "of a tool that is allowed in part the rest is refused by this list alone: rules in ~/.claude/settings.json and --permission-mode acceptEdits add to it"
+        what = (
+            "of a tool that is allowed in part the rest is refused by this list alone: --permission-mode acceptEdits adds to it, and, where the file is used "
+        )
+        what += "without the persona's script, what ~/.claude/settings.json allows"
         yield _gap(persona, Effect.WEAKER, what, "deny what must never happen, or set project: read", plan.personas_origin)
 
 
