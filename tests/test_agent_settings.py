@@ -18,12 +18,12 @@ from test_roles import persona, planned
 
 from wavegen.backends import gaps, gemini, opencode
 from wavegen.backends.gemini import rules
-from wavegen.backends.opencode import HOME_SETTINGS, PROJECT, permissions, settings
+from wavegen.backends.opencode import PROJECT, permissions, settings
 from wavegen.backends.programs import codex_options
 from wavegen.backends.tool_lists import allowed_path, denied_path
 from wavegen.nodes import Source
 from wavegen.planner import plan
-from wavegen.policy import Access, Agent, AgentKind, Anchor, HostPath, Origin, PathRule, PersonaPolicy, Plan
+from wavegen.policy import Access, Agent, AgentKind, Anchor, Origin, PersonaPolicy, Plan
 from wavegen.presets import PRESETS
 
 OPENCODE = "adapters: {opencode: {}}\n"
@@ -362,38 +362,36 @@ def said(text: str) -> list[tuple[str, str, str, str]]:
     return [(str(gap.origin).partition(": ")[0], gap.backend, gap.effect.value, " ".join(gap.what.split()[:4])) for gap in own]
 
 
-HOME_WINS = ("wave.yaml:3", "opencode", "weaker", "settings in the persona's")
 NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
 
 
 @pytest.mark.parametrize(
     ("keys", "more", "expected"),
     [
-        pytest.param("", OPENCODE, [HOME_WINS], id="no-lists"),
-        pytest.param("permissions: {allowed_tools: [Read]}", OPENCODE, [HOME_WINS], id="whole-tools"),
+        pytest.param("", OPENCODE, [], id="no-lists"),
+        pytest.param("permissions: {allowed_tools: [Read]}", OPENCODE, [], id="whole-tools"),
         pytest.param(
             "permissions: {allowed_tools: [Read, 'Bash(git log*)']}",
             OPENCODE,
-            [HOME_WINS, ("wave.yaml:3", "opencode", "weaker", "patterns of commands are")],
+            [("wave.yaml:3", "opencode", "weaker", "patterns of commands are")],
             id="commands",
         ),
         pytest.param(
             "permissions: {deny: ['Bash(sudo *)']}",
             OPENCODE,
-            [HOME_WINS, ("wave.yaml:3", "opencode", "weaker", "patterns of commands are")],
+            [("wave.yaml:3", "opencode", "weaker", "patterns of commands are")],
             id="denied-commands",
         ),
         pytest.param(
             "permissions: {allowed_tools: [Edit]}",
             OPENCODE,
-            [HOME_WINS, ("wave.yaml:3", "opencode", "weaker", "editing and writing files")],
+            [("wave.yaml:3", "opencode", "weaker", "editing and writing files")],
             id="edit-is-write",
         ),
         pytest.param(
             "permissions: {allowed_tools: ['Write(~/x)', 'WebFetch(domain:x)', Odd], deny: ['WebFetch(domain:y)', Odder]}",
             OPENCODE,
             [
-                HOME_WINS,
                 ("wave.yaml:2", "opencode", "stricter", "WebFetch(domain:x) is not allowed:"),
                 ("wave.yaml:2", "opencode", "stricter", "Odd is not allowed:"),
                 ("wave.yaml:2", "opencode", "stricter", "WebFetch(domain:y) denies the whole"),
@@ -403,19 +401,18 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
             ],
             id="what-cannot-be-told",
         ),
-        pytest.param("permissions: {deny: [mcp__x__y]}", OPENCODE, [HOME_WINS, ("wave.yaml:2", "opencode", "ignored", "mcp__x__y is not denied:")], id="mcp"),
+        pytest.param("permissions: {deny: [mcp__x__y]}", OPENCODE, [("wave.yaml:2", "opencode", "ignored", "mcp__x__y is not denied:")], id="mcp"),
         pytest.param(
             "permissions: {allowed_tools: [Read, Grep], deny: ['Read(.env)']}",
             OPENCODE,
             [
-                HOME_WINS,
                 ("wave.yaml:3", "opencode", "stricter", "paths are compared from"),
                 ("wave.yaml:2", "opencode", "weaker", "Read(.env) binds reading alone:"),
             ],
             id="searching-shows",
         ),
-        pytest.param("hooks: {PreToolUse: [{command: lint}]}", OPENCODE, [HOME_WINS, ("wave.yaml:2", "opencode", "ignored", "the hook is not")], id="hooks"),
-        pytest.param("model: opus", OPENCODE, [HOME_WINS, ("wave.yaml:3", "opencode", "ignored", "model 'opus' names no")], id="model"),
+        pytest.param("hooks: {PreToolUse: [{command: lint}]}", OPENCODE, [("wave.yaml:2", "opencode", "ignored", "the hook is not")], id="hooks"),
+        pytest.param("model: opus", OPENCODE, [("wave.yaml:3", "opencode", "ignored", "model 'opus' names no")], id="model"),
         pytest.param("", GEMINI, [NOT_TOLD], id="gemini"),
         pytest.param(
             "permissions: {allowed_tools: ['Bash(a * b)', 'Bash(ls*)', 'Write(src/*)'], deny: [NotebookEdit]}",
@@ -448,16 +445,19 @@ def test_what_is_not_held_is_said(keys: str, more: str, expected: list[tuple[str
 
 def test_a_gap_of_many_personas_is_one() -> None:
     many = ", ".join(f"p{i}: {{preset: navigator}}" for i in range(31))
-    for more, number in ((OPENCODE, 2), (GEMINI, 2), ("adapters: {codex: {}}\n", 1), ("adapters: {other: {}}\n", 1)):
+    for more, number in ((OPENCODE, 1), (GEMINI, 2), ("adapters: {codex: {}}\n", 1), ("adapters: {other: {}}\n", 1)):
         assert len(said(f"personas: {{{many}}}\n{more}")) == number
 
 
-def test_a_fence_in_which_settings_of_the_home_do_not_last_closes_that_gap() -> None:
+def test_settings_of_the_home_do_not_last_in_a_fence_and_without_one_a_gap_says_so() -> None:
     found = planned(f"personas: {{p: {{}}}}\n{OPENCODE}")
     [known] = found.personas
-    kept_out = tuple(PathRule(path=HostPath(Anchor.HOME, place), access=Access.SCRATCH, origin=Origin("x")) for place in HOME_SETTINGS)
-    fenced = replace(known, fence=replace(known.fence, paths=(*known.fence.paths, *kept_out)))
-    assert list(opencode.gaps(replace(found, personas=(fenced,)))) == []
+    empty = {str(rule.path) for rule in known.fence.paths if rule.path.anchor is Anchor.HOME and rule.access is Access.SCRATCH}
+    assert empty == {"~/.config/opencode", "~/.opencode"}
+    assert list(opencode.gaps(found)) == []
+    without = replace(known, fence=replace(known.fence, paths=tuple(rule for rule in known.fence.paths if str(rule.path) not in empty)))
+    [said] = opencode.gaps(replace(found, personas=(without,)))
+    assert "home" in said.what
 
 
 # --- every real manifest, as if these programs worked as its personas

@@ -263,10 +263,9 @@ def test_what_cannot_be_held_as_written_is_said(allowed: str, denied: str, said:
 
 
 def test_every_gap_names_its_line_and_its_persona() -> None:
-    found = planned("personas:\n  p:\n    adapter: claude\n    temperature: 0.1\n    permissions:\n      deny: [SpecialTool]\n")
+    found = planned("personas:\n  p:\n    adapter: claude\n    permissions:\n      deny: [SpecialTool]\n")
     own = [gap for gap in claude.gaps(found) if gap.origin != found.personas_origin]
-    assert [(gap.backend, gap.shell, gap.origin.at and gap.origin.at.line) for gap in own] == [("claude", "persona-p", 8), ("claude", "persona-p", 6)]
-    assert [gap.what for gap in own][1] == "temperature has no effect: Claude Code has no such setting"
+    assert [(gap.backend, gap.shell, gap.origin.at and gap.origin.at.line) for gap in own] == [("claude", "persona-p", 7)]
 
 
 def test_what_is_so_for_all_personas_is_said_in_the_same_words() -> None:

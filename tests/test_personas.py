@@ -214,6 +214,12 @@ def test_each_persona_has_a_home_of_its_own(fence: Fence) -> None:
     assert fence.enter("--exec", "ls", str(fence.home), shell="persona-wizard").stdout.split() == ["mine"]
 
 
+def test_what_opencode_once_wrote_into_its_home_does_not_overrule_its_settings(fence: Fence) -> None:
+    for _ in range(2):
+        listed = fence.enter("--exec", "sh", "-c", "ls -A ~/.config/opencode; echo x >~/.config/opencode/x; ls -A ~/.config/opencode", shell="persona-opencode")
+        assert listed.stdout.split() == ["x"], listed.stderr
+
+
 def test_wavegen_run_starts_personas_by_the_manifest_and_only_with_settings_that_are_its_own(fence: Fence) -> None:
     if fence.uid == USER and os.getuid() == 0:
         pytest.skip("the command line is run as the user that runs the tests")

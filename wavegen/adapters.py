@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wavegen.manifest import Adapter
-from wavegen.policy import Agent, AgentKind, EnvRule, Origin
+from wavegen.policy import Access, Agent, AgentKind, Anchor, EnvRule, HostPath, Origin, PathRule
 
 TIERS = ("cheapest", "fastest", "balanced", "strongest")
 """What Wave calls models by their price."""
@@ -56,6 +56,14 @@ _VARIABLES: Mapping[AgentKind, tuple[tuple[str, str], ...]] = {
 }
 
 
+HOME_SETTINGS: Mapping[AgentKind, tuple[str, ...]] = {
+    # It takes what stands there over the file that it is handed: what a persona once wrote would hold from then on. It
+    # writes into the first at every start, so that it must be writable.
+    AgentKind.OPENCODE: (".config/opencode", ".opencode"),
+}
+"""Where programs read settings from, below the home: empty at each start of a persona."""
+
+
 def kind_of(command: str) -> AgentKind:
     """The agent that a command is: its name, also with something behind a hyphen, as `opencode-patched`."""
     name = command.rsplit("/", 1)[-1].partition("-")[0]
@@ -83,6 +91,13 @@ def agent_of(name: str, adapter: Adapter, model: str, origin: Origin) -> Agent:
     kind = kind_of(binary)
     found = model_of(kind, adapter, model)
     return Agent(adapter=name, kind=kind, binary=binary, model=found, headless=adapter.mode != "interactive", hosts=hosts_of(kind, found), origin=origin)
+
+
+def emptied(agents: tuple[Agent, ...]) -> tuple[PathRule, ...]:
+    """Rules by which settings that a program left in the private home are gone at its next start."""
+    reason = Origin("what stands there would overrule the settings that the agent is handed")
+    places = dict.fromkeys(place for agent in agents for place in HOME_SETTINGS.get(agent.kind, ()))
+    return tuple(PathRule(path=HostPath(Anchor.HOME, place), access=Access.SCRATCH, origin=reason) for place in places)
 
 
 def variables(agents: tuple[Agent, ...]) -> tuple[EnvRule, ...]:

@@ -23,6 +23,8 @@ from wavegen.quote import json_text
 TREE = ".wavegen"
 LOCK = ".wavegen/lock.json"
 _WORK = ".wavegen/.tmp"
+_BEGUN, _NEXT = "%begun", "%next"
+"""In there: what is about to be written. Files of the tree are there as %-separated paths, which begin with no %."""
 
 
 class Reason(Enum):
@@ -169,14 +171,15 @@ class Tree:
     def _orphans(self) -> Iterator[str]:
         """Files of an earlier render that this one does not have: by the lock, or by our header in bin/."""
         mine = {f.path for f in self.files} | set(self.foreign)
-        listed = [path for path in self.before.outputs if path.startswith(TREE + "/") and ".." not in path.split("/")]
+        begun = self._begun()
+        listed = [path for path in (*self.before.outputs, *begun) if path.startswith(TREE + "/") and ".." not in path.split("/")]
         with suppress(FileNotFoundError):
             listed += [f"{TREE}/bin/{name}" for name in os.listdir(self._path(f"{TREE}/bin"))]
         for path in sorted(set(listed) - mine):
             if not os.path.lexists(self._path(path)):
                 continue
             current = self.current(path)
-            if path in self.before.outputs or (current and HEADER_MARK.encode() in b"".join(current.split(b"\n")[:2])):
+            if path in self.before.outputs or path in begun or (current and HEADER_MARK.encode() in b"".join(current.split(b"\n")[:2])):
                 yield path
 
     def diff(self) -> Iterator[str]:
@@ -201,7 +204,7 @@ class Tree:
             os.makedirs(self._path(TREE), exist_ok=True)
             with self._alone():
                 findings = self.findings()
-                self._clean_up()
+                self._begin(findings)
                 wrong = {f.path: f.reason for f in findings}
                 for file in self.files:
                     if file.path in wrong:
@@ -215,6 +218,25 @@ class Tree:
             name = os.path.relpath(failed.filename, self.root) if failed.filename else self.root
             hint = "make room" if failed.errno in (errno.ENOSPC, errno.EDQUOT) else "check the permissions of the project directory"
             raise MachineError(f"{name} cannot be written: {failed.strerror}", hint) from None
+
+    def _begin(self, findings: tuple[Finding, ...]) -> None:
+        """Write down what is about to be made or removed: the lock names it only at the end, and a render may be killed before."""
+        if not findings:
+            self._clean_up()
+            return
+        work = self._path(_WORK)
+        os.makedirs(work, exist_ok=True)
+        with open(f"{work}/{_NEXT}", "w", encoding="utf-8") as stream:
+            stream.writelines(f"{finding.path}\n" for finding in findings)
+        os.replace(f"{work}/{_NEXT}", f"{work}/{_BEGUN}")
+        self._clean_up(kept=_BEGUN)
+
+    def _begun(self) -> tuple[str, ...]:
+        """What a render that was interrupted was about to make or remove."""
+        self._refuse_links(_WORK)
+        with suppress(FileNotFoundError), open(self._path(f"{_WORK}/{_BEGUN}"), encoding="utf-8", errors="replace") as stream:
+            return tuple(stream.read().splitlines())
+        return ()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -247,8 +269,8 @@ class Tree:
             os.fsync(stream.fileno())
         os.replace(temporary, target)
 
-    def _clean_up(self) -> None:
-        """Remove what an interrupted render left."""
+    def _clean_up(self, kept: str = "") -> None:
+        """Remove what an interrupted render left, but for the file `kept`."""
         self._refuse_links(_WORK)  # behind a link it would be somebody else's files
         work = self._path(_WORK)
         try:
@@ -256,8 +278,10 @@ class Tree:
         except FileNotFoundError:
             return
         for name in names:
-            os.unlink(os.path.join(work, name))
-        os.rmdir(work)
+            if name != kept:
+                os.unlink(os.path.join(work, name))
+        if not kept:
+            os.rmdir(work)
 
 
 def _lines(text: str) -> list[str]:

@@ -25,13 +25,15 @@ def path_rules(  # noqa: PLR0913
     own: Mapping[str, bool],
     network: NetworkMode,
     report: Report,
+    more: tuple[PathRule, ...] = (),
     deny: tuple[Text, ...] = (),
     read_only: Origin | None = None,
 ) -> tuple[PathRule, ...]:
     """All path rules of a fenced shell, in the order that back ends list them.
 
     `own`: the fence's files in the project, and whether they must be there: what is not there could be made inside.
-    `deny`, `read_only`: what a persona's fence hides besides, and why it does not write the project where it does not.
+    `more`, `deny`, `read_only`: of a persona's fence other defaults, what it hides besides, and why it does not write the
+    project where it does not.
     """
     granted = tuple(rule for entry in (*sandbox.paths, *shell.paths) if (rule := _grant(entry, own, report)))
     denied = denied_rules((*sandbox.deny_read_paths, *shell.deny_read_paths, *deny), report=report)
@@ -42,7 +44,7 @@ def path_rules(  # noqa: PLR0913
     if read_only:
         project = replace(project, access=Access.READ, origin=read_only)
         granted = tuple(replace(rule, access=Access.READ) if rule.path.anchor is Anchor.PROJECT else rule for rule in granted)
-    rules = {rule.path: rule for rule in (*ground, *names, *defaults.SCRATCH, _home(sandbox), project)}
+    rules = {rule.path: rule for rule in (*ground, *names, *defaults.SCRATCH, _home(sandbox), project, *more)}
     for rule in granted:
         rules.pop(rule.path, None)  # so that it stands where the manifest's other rules stand
         rules[rule.path] = rule

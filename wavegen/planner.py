@@ -193,7 +193,9 @@ class _Planner:
             for rule in self._environment(wanted.name, shell, mode if wanted.fenced else NetworkMode.HOST)
             if rule.value is not None or rule.name not in listed or rule.name in kept
         )
-        paths = path_rules(self.sandbox, shell, own=self._own(), network=mode, report=self._once, deny=wanted.deny, read_only=wanted.read_only)
+        paths = path_rules(
+            self.sandbox, shell, own=self._own(), network=mode, report=self._once, more=wanted.emptied, deny=wanted.deny, read_only=wanted.read_only
+        )
         return replace(
             base,
             name=wanted.name,

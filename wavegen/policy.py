@@ -259,8 +259,8 @@ class PersonaPolicy:
     """The role's own prompt, a file of the project."""
     prompt_text: str
     """The same, where the manifest holds the text itself."""
-    ignored: tuple[tuple[str, Origin], ...]
-    """What the manifest asks for and no agent takes: key, and where."""
+    ignored: tuple[tuple[str, str, Origin], ...]
+    """What the manifest asks for and nothing of ours does: what, what to do, and where."""
     unsandboxed_commands: bool
     """Whether Claude Code may go past its own sandbox, where that is on."""
 

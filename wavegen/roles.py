@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from wavegen import adapters, personas
@@ -11,7 +11,7 @@ from wavegen.decode import Text, suggestion
 from wavegen.errors import Location, Problem, Severity
 from wavegen.manifest import Adapter, DomainEntry, Hooks, Manifest, NetworkMode, PathAccess, Persona, Sandbox
 from wavegen.paths import BadPathError, host_path
-from wavegen.policy import Agent, Anchor, DomainRule, EnvRule, HookRule, HostPath, Network, Origin, PersonaPolicy, Policy, ToolPattern
+from wavegen.policy import Agent, Anchor, DomainRule, EnvRule, HookRule, HostPath, Network, Origin, PathRule, PersonaPolicy, Policy, ToolPattern
 from wavegen.presets import PRESETS, filled
 
 PREFIX = "persona-"
@@ -38,6 +38,8 @@ class FenceOf:
     passed: tuple[str, ...] | None
     """The host's variables of the shell's list that it gets; None: all of them."""
     variables: tuple[EnvRule, ...]
+    emptied: tuple[PathRule, ...]
+    """Places of the private home that are empty at each start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ class Roles:
                 read_only=read_only,
                 passed=self._passed(name, persona, shell),
                 variables=adapters.variables(agents),
+                emptied=adapters.emptied(agents),
             )
         )
         return PersonaPolicy(
@@ -131,7 +134,7 @@ class Roles:
             hooks=tuple(self._hooks(persona.hooks)) if persona.hooks else (),
             prompt=self._prompt(name, persona),
             prompt_text=str(persona.system_prompt or ""),
-            ignored=(("temperature", Origin("", persona.at.of("temperature"))),) if persona.temperature is not None else (),
+            ignored=tuple(_ignored(persona, adapter)),
             unsandboxed_commands=self.sandbox.allow_unsandboxed_commands,
         )
 
@@ -287,6 +290,16 @@ class Roles:
             self._warn(text.at, what, "put it into the project")
             return None
         return path
+
+
+def _ignored(persona: Persona, adapter: Adapter | None) -> Iterator[tuple[str, str, Origin]]:
+    if persona.temperature is not None:
+        yield "temperature has no effect: no agent has such a setting", "remove it", Origin("", persona.at.of("temperature"))
+    if "token_scopes" in persona.at:
+        what = "token_scopes are not looked at: a token that arrives may do what it was issued for"
+        yield what, "pass a token that may do no more, or none: sandbox.env_passthrough", Origin("", persona.at.of("token_scopes"))
+    if adapter and "hooks_template" in adapter.at:
+        yield "hooks_template has no effect", "write the hooks of a persona as hooks", Origin("", adapter.at.of("hooks_template"))
 
 
 def _with_flags(rule: DomainRule) -> str:

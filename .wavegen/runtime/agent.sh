@@ -12,7 +12,14 @@ while [ "$1" -gt 0 ]; do
   done
   if command -v "$word" >/dev/null 2>&1; then
     while [ "$variables" -gt 0 ]; do
-      case ${1#*=} in ./*) export "${1%%=*}=$PWD/${1#*=./}" ;; *) export "${1?}" ;; esac
+      case ${1#*=}$PWD in
+        ./*[\"\\]*)
+          printf 'wavegen: error: %s: programs read the path of the project as part of JSON (move it to a path without quotes and backslashes)\n' "$PWD" >&2
+          exit 127
+          ;;
+        ./*) export "${1%%=*}=$PWD/${1#*=./}" ;;
+        *) export "${1?}" ;;
+      esac
       shift
       left=$((left - 1)) variables=$((variables - 1))
     done

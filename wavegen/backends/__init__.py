@@ -77,12 +77,25 @@ def render(plan: Plan) -> tuple[File, ...]:
 
 
 def gaps(plan: Plan) -> tuple[Gap, ...]:
-    """All gaps of a plan; one that several shells have is one gap that names them all, or says how many they are."""
-    merged: dict[tuple[object, ...], list[Gap]] = {}
+    """All gaps of a plan; one that several shells have is one gap that names them all, or says how many they are.
+
+    What is the same at many lines of the manifest stands at the first of them.
+    """
+    alike: dict[tuple[object, ...], dict[Origin, list[Gap]]] = {}
     for gap in (gap for _, backend in backends() for gap in backend.gaps(plan)):
-        merged.setdefault((gap.backend, gap.effect, gap.what, gap.origin), []).append(gap)
+        alike.setdefault((gap.backend, gap.effect, gap.what), {}).setdefault(gap.origin, []).append(gap)
     personas = {persona.fence.name for persona in plan.personas}
-    return tuple(replace(same[0], shell=_named(tuple(gap.shell for gap in same), personas)) for same in merged.values())
+    return tuple(gap for lines in alike.values() for gap in _merged(lines, personas))
+
+
+def _merged(lines: dict[Origin, list[Gap]], personas: set[str]) -> Iterator[Gap]:
+    if len(lines) > _NAMED:
+        first, *others = (gap for same in lines.values() for gap in same)
+        names = tuple(dict.fromkeys((first.shell, *(gap.shell for gap in others))))
+        yield replace(first, shell=_named(names, personas), what=f"{first.what} (here and at {len(lines) - 1} more lines)")
+        return
+    for same in lines.values():
+        yield replace(same[0], shell=_named(tuple(gap.shell for gap in same), personas))
 
 
 def _named(shells: tuple[str, ...], personas: set[str]) -> str:
@@ -92,7 +105,7 @@ def _named(shells: tuple[str, ...], personas: set[str]) -> str:
 
 
 _NAMED = 3
-"""Personas that are named one by one."""
+"""Personas, and lines, that are named one by one."""
 
 
 def header(plan: Plan) -> str:

@@ -163,8 +163,6 @@ def gaps(plan: Plan) -> Iterator[Gap]:
         hooks_of(persona, found)
         for departure in found.departures:
             yield _gap(persona, departure.effect, departure.what, departure.remedy, departure.origin)
-        for key, origin in persona.ignored:
-            yield _gap(persona, Effect.IGNORED, f"{key} has no effect: Claude Code has no such setting", "remove it", origin)
         yield from _of_lists(plan, persona, found)
         if persona.fence.fenced:
             yield from _of_its_sandbox(plan, persona)

@@ -148,6 +148,10 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             yield _gap(
                 shell, Effect.STRICTER, "of the host's system only what a minimal root holds can be read", "grant what is needed: paths", plan.backend_origin
             )
+        kept = [str(rule.path) for rule in shell.paths if rule.path.anchor is Anchor.HOME and rule.path.tail and rule.access is Access.SCRATCH]
+        if kept and shell.private_home:
+            what = f"{', '.join(kept)} keep what a session leaves there, which the agent takes over the settings that it is handed"
+            yield _gap(shell, Effect.WEAKER, what, "write home: tmpfs, or use bubblewrap", plan.backend_origin)
         if shell.nested:
             yield _gap(shell, Effect.STRICTER, "nested: true has no effect: Landlock refuses mounts", "use bubblewrap", shell.origin)
 

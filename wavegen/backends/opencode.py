@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from wavegen.adapters import HOME_SETTINGS
 from wavegen.backends import File, guidance
 from wavegen.backends.tool_lists import EDITS, allowed_path, command, common_gaps, denied_path, everything, gap, share, working
 from wavegen.policy import Access, Agent, AgentKind, Anchor, Effect, Gap, HostPath, PersonaPolicy, Plan, ToolPattern
@@ -38,12 +39,6 @@ _SPECIFIED = ("Read", *EDITS, "Bash")
 _GIT_WRITES = ("git *--output=*", "git *--output *")
 # A JavaScript object has integers before all other keys, whatever their order in the text, and `__proto__` is none.
 _NO_KEY = re.compile(r"0|[1-9][0-9]*|__proto__")
-
-HOME_SETTINGS = (".config/opencode", ".opencode")
-"""Directories of the home whose settings, and files of agents, opencode reads after the file that OPENCODE_CONFIG names.
-
-It writes into the first at every start, so that it must be writable; an empty one that is gone with the shell will do.
-"""
 
 Rule = str | dict[str, str]
 
@@ -157,7 +152,7 @@ def gaps(plan: Plan) -> Iterator[Gap]:
 def _settings_kept_out(persona: PersonaPolicy) -> bool:
     """Whether every start finds these directories as empty as the first."""
     gone = {rule.path for rule in persona.fence.paths if rule.access in (Access.HIDE, Access.SCRATCH)}
-    return gone >= {HostPath(Anchor.HOME, place) for place in HOME_SETTINGS}
+    return gone >= {HostPath(Anchor.HOME, place) for place in HOME_SETTINGS[AgentKind.OPENCODE]}
 
 
 def _edit_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:

@@ -23,7 +23,7 @@ def render(plan: Plan) -> Iterator[File]:
 
 
 def gaps(plan: Plan) -> Iterator[Gap]:
-    """What the manifest asks for that nothing renders yet."""
+    """What the manifest asks for that nothing renders."""
     if plan.backend is BackendName.DOCKER:
         yield Gap(
             backend=plan.backend.value,
@@ -33,6 +33,9 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             remedy="write backend: bubblewrap or landlock",
             origin=plan.backend_origin,
         )
+    for persona in plan.personas:
+        for what, remedy, origin in persona.ignored:
+            yield Gap(backend="personas", shell=persona.fence.name, effect=Effect.IGNORED, what=what, remedy=remedy, origin=origin)
     if not plan.enabled:
         yield Gap(
             backend="personas",
