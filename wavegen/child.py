@@ -141,7 +141,7 @@ class Child:
         except ChildProcessError:
             found = None
         if found is None:
-            raise MachineError("how the command ended cannot be told", "let this process keep its children: do not ignore SIGCHLD, or wait for any child")
+            raise MachineError("how the command ended cannot be told", "let nothing else in this process wait for any child, as waitpid(-1) does")
         self.status = found.si_status if found.si_code == os.CLD_EXITED else _KILLED + found.si_status
 
     # --- its end
@@ -227,7 +227,7 @@ class Child:
 
 def _children(pid: int) -> list[int]:
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as stream:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as stream:
             return [int(word) for word in stream.read().split()]
     except (OSError, ValueError):
         return []
@@ -236,7 +236,7 @@ def _children(pid: int) -> list[int]:
 def _numbers(pid: int) -> list[int]:
     """What a process is called in each PID namespace that it is in, from ours inwards."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as stream:
-            return next(([int(word) for word in line.split()[1:]] for line in stream if line.startswith("NSpid:")), [])
+        with open(f"/proc/{pid}/status", "rb") as stream:
+            return next(([int(word) for word in line.split()[1:]] for line in stream if line.startswith(b"NSpid:")), [])
     except (OSError, ValueError):
         return []

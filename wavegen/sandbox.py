@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -197,6 +198,9 @@ class Sandbox:
     ) -> Result:
         if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
             raise UsageError(f"{timeout} is no time to wait", "say how many seconds, or None")
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            # bwrap would inherit that, and wait forever.
+            raise UsageError("this process ignores SIGCHLD, and with it how its children end", "signal.signal(SIGCHLD, SIG_DFL) before")
         environment = _environment(env)
         directory = self._directory(cwd)
         data = given.encode() if isinstance(given, str) else given
