@@ -324,7 +324,8 @@ def test_no_control_group_is_left(new: Callable[..., Fence], shell: str) -> None
 
 @pytest.mark.parametrize("shell", FENCED)
 def test_an_exception_of_who_waits_ends_the_command(fence: Fence, shell: str) -> None:
-    word = f"3{secrets.randbelow(10**9):09d}"
+    run(fence, "true", shell=shell)
+    before, word = kept(fence), f"3{secrets.randbelow(10**9):09d}"
 
     def interrupted(box: Sandbox) -> bool:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -337,6 +338,7 @@ def test_an_exception_of_who_waits_ends_the_command(fence: Fence, shell: str) ->
 
     assert use(fence, interrupted)
     assert until(lambda: not processes(word), 2), processes(word)
+    assert kept(fence) == before
 
 
 def test_nothing_is_left_of_a_library_that_is_killed(fence: Fence) -> None:

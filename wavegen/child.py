@@ -19,7 +19,8 @@ GRACE = 3.0
 _CLEANING = 10.0
 """Seconds that a wrapper has for what it does after its command: the audit, and what it made for the session."""
 _LAST_WORDS = 1.0
-"""Seconds to wait for the end of the output where the wrapper has ended: only what runs without a fence can hold it open longer."""
+"""Seconds to wait for the end of the output where the wrapper has ended: only what runs without a fence can hold it open longer.
+And for the wrapper itself, where whoever waits was interrupted."""
 _PART = 65536
 _PAUSE = 3600.0  # more than a selector can be asked to wait would be an error
 _KILLED = 128  # as shells have it: 128+n where signal n ended it
@@ -46,13 +47,17 @@ class Child:
             pass_fds=handles,
             start_new_session=True,
         )
-        # Asking a number would ask whoever has it by then; and a descriptor can be waited for together with the output.
         try:
-            self._handle = os.pidfd_open(self._process.pid)
+            self._watch()
         except OSError:
-            self._process.kill()  # it has come nowhere yet
-            self._process.wait()
+            # It has come nowhere yet.
+            with self._process:
+                self._process.kill()
             raise
+
+    def _watch(self) -> None:
+        # Asking a number would ask whoever has it by then; and a descriptor can be waited for together with the output.
+        self._handle = os.pidfd_open(self._process.pid)
         self._ready.register(self._handle, selectors.EVENT_READ, self._end_seen)
         for name in ("stdout", "stderr"):
             stream: IO[bytes] = getattr(self._process, name)
@@ -68,9 +73,11 @@ class Child:
 
     def __exit__(self, *_: object) -> None:
         if not self._ended:
-            # An exception: Ctrl-C of whoever waits, for one.
-            self.kill()
-            self.wait(None)
+            # An exception: Ctrl-C of whoever waits, for one. The wrapper has a moment to remove what it made for the session.
+            self._kill_inside()
+            if not self.wait(_LAST_WORDS):
+                self.kill()
+                self.wait(None)
         self._ready.close()
         os.close(self._handle)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):

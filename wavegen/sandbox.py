@@ -134,7 +134,8 @@ class Sandbox:
         SIGKILL, with all that runs inside. `input`: its standard input, a str as UTF-8; nothing by default. `env`: variables
         besides those of this process; which of them arrive inside is the manifest's choice alone. `cwd`: a directory of the
         project, absolute or from its root, which is the default. `connect_to`: NAME:PORT:ADDRESS:PORT, to be connected
-        to in place of an allowed name. All output is kept in memory.
+        to in place of an allowed name. All output is kept in memory. An exception in this thread meanwhile, of Ctrl-C for one,
+        ends the command, too; where this process is killed, the command goes on to its own end.
 
         Raises FenceError where the command was not started because of the fence, whatever else it says; UsageError for what
         is asked in a way that cannot work, an unknown shell for one; MachineError where the log cannot be read. What has
