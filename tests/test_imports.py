@@ -60,6 +60,21 @@ def test_what_is_loaded_is_the_same_each_time(tmp_path: Path) -> None:
     assert loaded(root, "render") == loaded(root, "render")
 
 
+def test_a_run_of_the_command_line_loads_nothing_that_only_the_library_needs(tmp_path: Path) -> None:
+    argv = [sys.executable, "-X", "importtime", "-m", "wavegen", "run", "--shell", "yolo", "--", "true"]
+    done = subprocess.run(argv, cwd=render_project(tmp_path), env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = set(re.findall(r"^import time:\s+\d+ \|\s+\d+ \| +(\S+)$", done.stderr, re.MULTILINE))
+    assert "wavegen.sandbox" in names
+    assert {"wavegen.child", "wavegen.log", "subprocess", "selectors", "difflib", "asyncio"} & names == set()
+
+
+def test_the_package_itself_loads_nothing(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", "import sys; before = set(sys.modules); import wavegen; print(sorted(set(sys.modules) - before))"]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout == "['wavegen']\n"
+
+
 def test_schema_needs_no_template(tmp_path: Path) -> None:
     assert "jinja2" not in loaded(tmp_path, "schema")
 

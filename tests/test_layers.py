@@ -32,13 +32,15 @@ ROWS = (
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "learn", "audit"),
+    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "sandbox", "learn", "audit"),
     ("cli",),
     ("__main__",),
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
-# The table of back ends names each of them, and each of them uses what stands beside the table.
-KNOWN = {("backends", f"backends.{name}") for name in ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt")}
+# The package hands on what a program imports from it, and only when asked. The table of back ends names each of them, and each of
+# them uses what stands beside the table.
+BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt")
+KNOWN = {("wavegen", "errors"), ("wavegen", "sandbox"), *(("backends", f"backends.{name}") for name in BACK_ENDS)}
 
 MACHINE = {
     "os",
@@ -80,6 +82,8 @@ TOUCH_THE_MACHINE = {
     "trials",
     "verify",
     "log",
+    "child",
+    "sandbox",
     "learn",
     "audit",
 }
@@ -137,7 +141,7 @@ def test_imports_are_found_at_all() -> None:
     assert uses["schema"] == {"decode", "manifest"}
     assert {"defaults", "roles", "domains", "policy"} <= uses["planner"]
     assert {"output", "planner"} <= uses["project"]
-    assert {"backends", "backends.flake", "output", "project", "launch", "starter"} <= uses["cli"]
+    assert {"backends", "backends.flake", "output", "project", "launch", "sandbox", "starter"} <= uses["cli"]
 
 
 def test_only_the_last_layers_touch_the_machine() -> None:
@@ -169,7 +173,7 @@ def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
     }
     assert callers <= (
         {"output", "kept", "surroundings", "registries", "recognise", "starter", "resources", "cli", "outside", "planting", "ground", "entry", "trials"}
-        | {"launch", "learn"}
+        | {"launch", "child", "learn"}
         if call == "open"
         else set()
     )

@@ -34,6 +34,7 @@ def test_a_wheel_renders_the_same_bytes_as_the_checkout(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
+    assert (tmp_path / "installed/wavegen/py.typed").read_bytes() == b""
     assert _render(tmp_path / "a", str(tmp_path / "installed")) == _render(tmp_path / "b")
 
 

@@ -190,18 +190,15 @@ def run(  # noqa: PLR0913  one for each option
       wavegen run --persona navigator -- -p 'Where is the parser?'
       wavegen run --persona navigator --exec -- git log
     """
-    from wavegen import launch, project
     from wavegen.errors import FenceError, UsageError, WavegenError
+    from wavegen.sandbox import Sandbox
 
     try:
         if persona and shell:
             raise UsageError("a persona has its shell from the manifest", "leave out --shell, or --persona")
         if (adapter or instead) and not persona:
             raise UsageError("--adapter and --exec are about a persona", "name it with --persona")
-        loaded = project.load(manifest)
-        fence = launch.persona_of(loaded.plan, persona) if persona else launch.shell_of(loaded.plan, shell)
-        options = (*(("--adapter", adapter) if adapter else ()), *(("--exec",) if instead else ()))
-        launch.run(loaded, fence, options, command)
+        Sandbox.load(manifest).replace(command, shell=shell, persona=persona or None, adapter=adapter or None, instead=instead)
     except WavegenError as failed:
         # Any other status could be the command's own.
         for line in failed.lines():

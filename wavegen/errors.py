@@ -144,5 +144,7 @@ class FenceError(WavegenError):
 
     exit_code = 125
 
-    def __init__(self, what: str, hint: str) -> None:
+    def __init__(self, what: str, hint: str, said: str = "") -> None:
+        """`said`: all that was written to stderr meanwhile, as bwrap's own words may be."""
         super().__init__(f"wavegen: error: {what} ({hint})")
+        self.said = said

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 
-def state(root: str) -> str:
-    """Where the wrappers of a project keep what they keep; see find_places in runtime/places.sh."""
-    base = os.environ.get("XDG_STATE_HOME", "")
+def state(root: str, environment: Mapping[str, str] | None = None) -> str:
+    """Where the wrappers of a project keep what they keep; see find_places in runtime/places.sh. `environment`: theirs, if not this process's."""
+    environment = os.environ if environment is None else environment
+    base = environment.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):
-        base = os.path.join(os.path.realpath(os.path.expanduser("~")), ".local/state")
+        base = os.path.join(os.path.realpath(environment.get("HOME") or os.path.expanduser("~")), ".local/state")
     return os.path.join(base, "wavegen", key(root))
 
 

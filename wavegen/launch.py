@@ -1,9 +1,9 @@
-"""Starting a command inside a shell, from the manifest as it is now."""
+"""What a command inside a shell is started with: the wrapper, from the plan at hand, and whether what it needs is what was rendered."""
 
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+from collections.abc import Sequence
 
 from wavegen import resources
 from wavegen.backends import File, render
@@ -93,11 +93,10 @@ def _unchanged(project: Project, shell: Policy) -> None:
     _check(project.root, path, next(file.data for file in render(project.plan) if file.path == path), remedy)
 
 
-def run(project: Project, shell: Policy, options: tuple[str, ...], command: tuple[str, ...]) -> NoReturn:
-    """Replace this process by the wrapper of a shell or a persona, rendered from the plan at hand. Raises FenceError.
+def script_of(project: Project, shell: Policy) -> str:
+    """The wrapper of a shell or a persona, rendered from the plan at hand. Raises FenceError where what it starts is not what is rendered.
 
-    `options`: words for the wrapper itself. Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next
-    session can be made in this one.
+    Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next session can be made in this one.
     """
     if project.known != frozenset(project.inputs):
         what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
@@ -111,15 +110,25 @@ def run(project: Project, shell: Policy, options: tuple[str, ...], command: tupl
         _check(project.root, file.path, file.data, "run wavegen render")
     if shell.fenced or told:
         text = text.replace("\n", f"\n{_parts(project)}", 1)
-    handle = os.memfd_create("wavegen", 0)
+    return text
+
+
+def bash(root: str, path: str) -> str:
+    """The bash that runs a wrapper: the system's, else one of the PATH. Raises FenceError where there is none."""
+    found = find("bash", root, (*SYSTEM, *directories(root, path)))
+    if not found:
+        raise FenceError("bash is not on the PATH", "install bash")
+    return found
+
+
+def arguments(program: str, script: int, root: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
+    """The command line of a wrapper. `script`: the descriptor that its text is read from; `options`: words for the wrapper itself."""
+    return [program, "-p", f"/proc/self/fd/{script}", "--project", root, *options, "--", *command]
+
+
+def in_memory(text: str) -> int:
+    """A descriptor, of no file, that a wrapper's text can be read from."""
+    handle = os.memfd_create("wavegen")
     with os.fdopen(os.dup(handle), "wb") as stream:
         stream.write(text.encode())
-    os.set_inheritable(handle, True)  # noqa: FBT003
-    bash = find("bash", project.root, (*SYSTEM, *directories(project.root, os.environ.get("PATH", ""))))
-    if not bash:
-        raise FenceError("bash is not on the PATH", "install bash")
-    arguments = [bash, "-p", f"/proc/self/fd/{handle}", "--project", project.root, *options, "--", *command]
-    try:
-        os.execv(bash, arguments)
-    except OSError as failed:
-        raise FenceError(f"{bash} cannot be started: {failed.strerror}", "check the command's length and bash itself") from None
+    return handle

@@ -67,6 +67,8 @@ class Decision:
     down: int
     ms: int
     reason: str
+    pid: int = 0
+    """The launcher's process, which is the wrapper's; 0 where it is not told."""
     text: str = field(repr=False)
     """The line as it was written."""
 
@@ -82,6 +84,28 @@ class Log:
 
 
 # --- reading
+
+
+class Mark:
+    """Where a shell's log ended at one time: what stands behind that was written later."""
+
+    def __init__(self, directory: str) -> None:
+        """`directory`: what is kept for the shell."""
+        self._directory = directory
+        self._sizes: dict[tuple[int, int], int] = {}
+        with contextlib.ExitStack() as streams:
+            for name in (OLDER, LOG):
+                if stream := _opened(os.path.join(directory, name), streams):
+                    found = os.fstat(stream.fileno())
+                    self._sizes[found.st_dev, found.st_ino] = found.st_size
+
+    def since(self, shell: str, pid: int) -> Iterator[Decision]:
+        """What the launcher with this process id has decided since, oldest first. Raises MachineError for a log that cannot be read."""
+        for lines in _files(self._directory, self._sizes):
+            for line in lines:
+                decided = decision(line, shell)
+                if decided and decided.pid == pid:
+                    yield decided
 
 
 def read(project: Project, shells: Sequence[Policy]) -> Log:
@@ -100,17 +124,23 @@ def read(project: Project, shells: Sequence[Policy]) -> Log:
     return Log(tuple(sorted(decisions, key=lambda decided: decided.time)), unreadable, found)
 
 
-def _files(directory: str) -> Iterator[Iterator[bytes]]:
-    """The lines of each file, the older one first; both are opened before, so that none is read twice if they are rotated meanwhile."""
+def _files(directory: str, sizes: Mapping[tuple[int, int], int] | None = None) -> Iterator[Iterator[bytes]]:
+    """The lines of each file, the older one first; both are opened before, so that none is read twice if they are rotated meanwhile.
+
+    `sizes`: by device and inode, what of a file is left out.
+    """
     with contextlib.ExitStack() as streams:
         newer, older = (_opened(os.path.join(directory, name), streams) for name in (LOG, OLDER))
         if older and not (newer and os.path.sameopenfile(newer.fileno(), older.fileno())):
-            yield _lines(older)
+            yield _lines(older, sizes)
         if newer:
-            yield _lines(newer)
+            yield _lines(newer, sizes)
 
 
-def _lines(stream: BinaryIO) -> Iterator[bytes]:
+def _lines(stream: BinaryIO, sizes: Mapping[tuple[int, int], int] | None) -> Iterator[bytes]:
+    if sizes:
+        found = os.fstat(stream.fileno())
+        stream.seek(sizes.get((found.st_dev, found.st_ino), 0))
     while line := stream.readline(_LINE_MAX):
         yield line
 
@@ -163,6 +193,7 @@ def decision(line: bytes, shell: str) -> Decision | None:
             down=_number(value, "down"),
             ms=_number(value, "ms"),
             reason=_typed(value, "reason", str),
+            pid=_number(value, "pid") if "pid" in value else 0,
             text=text,
         )
     except (ValueError, RecursionError):

@@ -29,7 +29,7 @@ _NO_PROJECT = (*_TOP, "/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _MEMORY_SHARE = 75
 _FLAGS = ("--print", "--exec")
-_VALUES = ("--project", "--connect-to")
+_VALUES = ("--project", "--connect-to", "--report")
 
 
 def cannot(what: str, remedy: str) -> NoReturn:
@@ -71,6 +71,7 @@ class Settings:
         self.banner: list[str] = []
         self.project = ""
         self.show = self.instead = False
+        self.report = -1
         self.agents: list[list[str]] = []
         self.adapter = ""
         rest = list(arguments)
@@ -105,7 +106,7 @@ class Settings:
             cannot(f"confine.py does not know {option}", "run wavegen render")
 
     def _asked(self, rest: list[str]) -> None:
-        usage = f"usage: landlock-{self.shell} [--project DIR] [--print] [--connect-to NAME:PORT:ADDRESS:PORT] [--] [COMMAND [ARGUMENT...]]"
+        usage = f"usage: landlock-{self.shell} [--project DIR] [--print] [--report FD] [--connect-to NAME:PORT:ADDRESS:PORT] [--] [COMMAND [ARGUMENT...]]"
         while rest and rest[0].startswith("-"):
             option = rest.pop(0)
             if option == "--":
@@ -116,6 +117,8 @@ class Settings:
             elif option in _VALUES and rest:
                 if option == "--project":
                     self.project = rest.pop(0)
+                elif option == "--report":
+                    self.report = self._descriptor(rest.pop(0), usage)
                 else:
                     self.rules += [option, rest.pop(0)]
             elif option == "--adapter" and self.agents and rest:
@@ -127,6 +130,13 @@ class Settings:
                 cannot(f"{option} is unknown, or has no value", usage)
         self.command = rest if not self.agents or self.instead else self._agent(rest)
         self.seccomp = os.path.abspath(self.seccomp) if self.seccomp else ""
+
+    @staticmethod
+    def _descriptor(text: str, usage: str) -> int:
+        """Where it is told that the command was started, by a word and a line's end."""
+        if not (text.isascii() and text.isdigit() and 2 < int(text) < 10_000_000 and os.path.exists(f"/proc/self/fd/{int(text)}")):
+            cannot("--report needs the number of an open descriptor above 2", usage)
+        return int(text)
 
     def _agent(self, rest: list[str]) -> list[str]:
         """Of a persona: the first of its programs that is there, with its caller's words behind its own."""
@@ -447,6 +457,12 @@ def _without(settings: Settings, what: str, remedy: str) -> None:
     sys.stderr.flush()
     os.environ["PATH"] = os.environ.pop("wg_path", SYSTEM_PATH)
     command = settings.command or ["bash"]
+    if settings.report >= 0:
+        try:
+            os.write(settings.report, b"unfenced\n")
+            os.close(settings.report)
+        except OSError as failed:
+            cannot(f"the report cannot be written: {failed.strerror}", "open the descriptor for writing")
     try:
         os.execvp(command[0], command)
     except OSError as failed:

@@ -98,6 +98,8 @@ def _become(settings: Settings, places: Places, ports: Sequence[int], parent: in
     options = words(settings, places, ports)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     command = settings.command or ["bash"]
+    if settings.report >= 0:
+        options += ["--started", str(settings.report)]
     os.execve(sys.executable, _shim(*options, "--", *command), variables)
 
 

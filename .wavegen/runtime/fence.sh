@@ -20,6 +20,7 @@ cannot() { # what is wrong, what to do
   [[ -z $wg_persona || -n $wg_exec ]] || wg_command=("${wg_command[@]/%\/settings.fenced.json//settings.json}")
   builtin cd -- "$wg_start" || exit 125
   PATH=$wg_path
+  report_unfenced
   exec "${wg_command[@]}"
 }
 
@@ -85,6 +86,26 @@ tool_in() {
   physical "$1/$2" && ! ours "$REPLY"
 }
 
+# --- the report
+
+# Whether the command was started is told to whoever asks for it by `--report FD`, as no status can: the command's own may be
+# any. One word and a line's end: `started`, by the shim, which then becomes the command; or `unfenced`, by who runs it without
+# a fence. Nothing, where it was never started. The command itself gets no descriptor of it.
+take_report() { # the number that the caller gave
+  [[ $1 == [1-9]* && $1 != *[!0-9]* && ${#1} -lt 8 && $1 -gt 2 && -e /proc/self/fd/$1 ]] || usage '--report needs the number of an open descriptor above 2'
+  wg_told=$1
+}
+
+keep_report() { # out of the way of the numbers that are used here
+  local given=$wg_told
+  exec {wg_told}>&"$given" {given}>&- || die 'the report cannot be written' 'open the descriptor for writing, and raise the limit of open files: ulimit -n'
+}
+
+report_unfenced() { # the last thing before such a command
+  [[ -n $wg_told ]] || return 0
+  printf 'unfenced\n' >&"$wg_told" && exec {wg_told}>&- || die 'the report cannot be written' 'open the descriptor for writing'
+}
+
 # --- environment
 
 # A shell cannot unset names that are no identifiers; env can. Names only: values would show in the process list.
@@ -144,7 +165,7 @@ close_descriptors() {
   set +f
   for fd in /proc/self/fd/*; do
     fd=${fd##*/}
-    ((fd < 3)) || exec {fd}>&-
+    [[ $fd == "$wg_told" ]] || ((fd < 3)) || exec {fd}>&-
   done
   set -f
   # A file as input could be opened again for writing, by /proc/self/fd/0, wherever it lies.
@@ -179,7 +200,7 @@ mark_entry() { # what changes from now on is this session's
 usage() {
   local last='[--] [COMMAND [ARGUMENT...]]'
   [[ -z $wg_persona ]] || last='[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND...'
-  die "$1" "usage: $wg_shell [--project DIR] [--print]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} $last"
+  die "$1" "usage: $wg_shell [--project DIR] [--print] [--report FD]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} $last"
 }
 
 # Of a persona: the first of its programs that is inside, with the caller's words behind its own.
@@ -199,13 +220,14 @@ main() {
   local wg_arguments=("$@") wg_interactive='' wg_print='' wg_keep='' wg_place wg_name
   local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n'
 
-  wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec=''
+  wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec='' wg_told=''
   [[ -z $wg_uses_upstream ]] || wg_proxy="${HTTPS_PROXY:-${https_proxy-}}"$'\n'"${NO_PROXY:-${no_proxy-}}"
   open_descriptors
   while (($#)); do
     case $1 in
       --project) (($# > 1)) || usage '--project needs a directory'; wg_asked=$2; shift 2 ;;
       --print) wg_print=1; shift ;;
+      --report) take_report "${2-}"; shift 2 ;;
       --connect-to)
         [[ -n $wg_proxied ]] || usage "unknown option $1"
         (($# > 1)) || usage '--connect-to needs NAME:PORT:ADDRESS:PORT'
@@ -226,6 +248,7 @@ main() {
   done
   wg_command=("$@")
   drop_odd_names "${wg_arguments[@]}"
+  [[ -z $wg_told ]] || keep_report
   if [[ -t 0 ]] && ((${#wg_command[@]} == 0)); then wg_interactive=1; fi
   if [[ -n $wg_persona && -z $wg_exec ]]; then
     as_persona "${wg_command[@]}"
@@ -278,6 +301,8 @@ main() {
       wg_keep=1
       wg_shim+=(--signals)
     fi
+    # The last of its options: where the launcher puts a stage of its own behind the shim, it is that one's.
+    [[ -z $wg_told ]] || wg_shim+=(--started "$wg_told")
     wg_shim+=(--)
   fi
   wg_fence=("${wg_options[@]}" "${wg_mounts[@]}" "${wg_late[@]}" "${wg_variables[@]}" --chdir "$wg_inside")

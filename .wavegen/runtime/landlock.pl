@@ -4,7 +4,7 @@
 #   perl -T landlock.pl OPTIONS -- COMMAND          perl -T -e TEXT -- OPTIONS -- COMMAND
 #
 # Options as shim.py has them: --landlock require|best-effort, --writes-only (always needed, or --no-files), --write PATH,
-# --write-try PATH, --scope abstract|signal, --limit NAME=SOFT[:HARD], --report FD|PATH, --no-new-privs, --drop-capabilities,
+# --write-try PATH, --scope abstract|signal, --limit NAME=SOFT[:HARD], --report FD|PATH, --started FD, --no-new-privs, --drop-capabilities,
 # --close, --signals, --arg0 NAME, --unset NAME. -T: without it Perl obeys the PERL5OPT that is meant for the command. Perl complains of a locale that is not
 # there, unless it finds PERL_BADLANG=0: set that and give --unset PERL_BADLANG. No modules: there is nothing but perl-base, and to load
 # strict.pm takes as long as to take the rights; the tests check that it could be loaded.
@@ -38,7 +38,7 @@ else { cannot('landlock.pl does not know this machine', 'use shim.py') }
 
 # --- what is asked for
 
-my ($landlock, $report, $arg0) = ('', '', '');
+my ($landlock, $report, $started, $arg0) = ('', '', '', '');
 my (%flags, %unset, @paths, @scopes, @limit);
 
 sub amount {
@@ -59,6 +59,7 @@ while (defined(my $option = shift @rest)) {
     elsif ($option eq '--scope' && $value =~ /\A(?:abstract|signal)\z/) { push @scopes, $value }
     elsif ($option eq '--landlock' && $value =~ /\A(?:require|best-effort)\z/) { $landlock = $value }
     elsif ($option eq '--report') { $report = $value }
+    elsif ($option eq '--started' && $value =~ /\A[0-9]{1,9}\z/) { $started = $value }
     elsif ($option eq '--arg0') { $arg0 = $value }
     elsif ($option eq '--unset' && $value =~ /\A[^=]+\z/) { $unset{$value} = 1 }
     elsif ($option eq '--limit' && $value =~ /\A([a-z]+)=([^:]+)(?::([^:]+))?\z/ && exists $limits{$1}) {
@@ -192,6 +193,12 @@ sub become {
     my $argv = pack 'p*', @words, undef;
     syscall($number{execve}, "$place", $argv, $envp);
     return 0 + $!;
+}
+
+# Nothing can fail any more but the command's own exec. Closed before that, so that nobody else has a word in it.
+if ($started ne '') {
+    my $word;
+    open $word, '>&=', $started and syswrite $word, "started\n" and close $word or cannot("--started $started: $!", 'open the descriptor for writing');
 }
 
 # As execvp(3), which bwrap uses: along PATH, and a text without #! is the shell's.

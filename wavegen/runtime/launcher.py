@@ -52,7 +52,7 @@ class Options:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.state = self.shell = self.project = self.marker = ""
-        self.channel = -1
+        self.channel = self.started = -1
         self.words = self.before = 0
         self.keep_interrupts = False
         self.groups: list[str] = []
@@ -83,6 +83,8 @@ class Options:
                 self.marker = rest.pop(0)
             case "--stage":
                 self.channel = int(rest.pop(0))
+            case "--started":
+                self.started = int(rest.pop(0))
             case "--words":
                 self.words = int(rest.pop(0))
             case "--before":
@@ -334,6 +336,10 @@ def _arguments(options: Options, channel: socket.socket, tell: int, *, inside: b
     head = [*options.scope, first, "--json-status-fd", str(tell)]
     if inside:
         stage = [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "--stage", str(channel.fileno()), *_stage_options(options)]
+        if rest[-3:-2] == ["--started"]:
+            # That is for whoever becomes the command: here not the shim, which becomes the stage.
+            stage += rest[-3:-1]
+            del rest[-3:-1]
         return [*head, *rest, *stage, "--words", str(options.words), "--", *options.command]
     rest.remove("--unshare-net")
     return [*head, *rest, *options.command]
@@ -357,6 +363,12 @@ def stage(options: Options) -> NoReturn:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     name = options.command[0]
+    try:
+        if options.started >= 0:
+            os.write(options.started, b"started\n")
+            os.close(options.started)
+    except OSError as failed:
+        cannot(f"the report cannot be written: {failed.strerror}", "open the descriptor for writing")
     try:
         os.execvp(name, options.command)
     except OSError as failed:

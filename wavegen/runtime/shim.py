@@ -20,6 +20,7 @@ at every start, so it may also be given as text: `python3 -I -S -c TEXT OPTIONS 
   --close                          the command gets no descriptor but 0, 1 and 2
   --signals                        Ctrl-C and Ctrl-\\, which whoever started the shim ignores, end the command
   --status-fd FD                   gets the number with which the start failed; nothing, and its end, when it did not
+  --started FD                     is told `started`, and closed, once nothing can fail any more but the command's own exec
   --unset NAME                     a variable that was meant for the shim
   --arg0 NAME                      what the command takes for its own name
   --show                           says as JSON what would be held, and runs nothing
@@ -100,7 +101,7 @@ class Options:
         self.scopes: list[str] = []
         self.unset: list[bytes] = []
         self.limits: list[tuple[int, int, int]] = []
-        self.status = -1
+        self.status = self.started = -1
         rest = iter(arguments)
         for option in rest:
             if option == "--":
@@ -142,6 +143,8 @@ class Options:
             self.landlock = value
         elif option == "--status-fd":
             self.status = _number(value, 0x7FFFFFFF)
+        elif option == "--started":
+            self.started = _number(value, 0x7FFFFFFF)
         elif option in ("--report", "--seccomp", "--arg0"):
             setattr(self, option[2:], value)
         else:
@@ -503,6 +506,14 @@ def _bounds(options: Options) -> None:
         _confine(program)
 
 
+def _tell(handle: int) -> None:
+    try:
+        posix.write(handle, b"started\n")
+        posix.close(handle)
+    except OSError as failed:
+        raise CannotError(f"--started {handle}: {failed.strerror}", "open the descriptor for writing") from None
+
+
 def main(arguments: Sequence[str]) -> NoReturn:
     """Take the rights, become the command."""
     status = -1
@@ -515,6 +526,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
         if status >= 0:
             posix.set_inheritable(status, False)
         _bounds(options)
+        if options.started >= 0:
+            _tell(options.started)
         _become(options.command[0], [options.arg0 or options.command[0], *options.command[1:]])
     except CannotError as failed:
         number, text = failed.status, str(failed)

@@ -5,17 +5,19 @@
 
 unfenced() {
   local wg_arguments=("$@") setting
-  wg_asked='' wg_start=$PWD wg_adapter='' wg_exec=''
+  wg_asked='' wg_start=$PWD wg_adapter='' wg_exec='' wg_told=''
   while (($#)); do
     case $1 in
       --project) (($# > 1)) || die '--project needs a directory' "usage: $wg_shell --project DIR"; wg_asked=$2; shift 2 ;;
       --adapter) (($# > 1)) || die '--adapter needs a name' "usage: $wg_shell --adapter NAME"; wg_adapter=$2; shift 2 ;;
       --exec) wg_exec=1; shift ;;
+      --report) take_report "${2-}"; shift 2 ;;
       --) shift; break ;;
       *) break ;;
     esac
   done
   drop_odd_names "${wg_arguments[@]}"
+  [[ -z $wg_told ]] || keep_report
   local red=$'\033[1;31m' plain=$'\033[0m'
   [[ -t 2 && -z ${NO_COLOR-} ]] || red='' plain=''
   find_project
@@ -29,6 +31,7 @@ unfenced() {
   export -- "${wg_passed[@]}"
   for setting in "${wg_variables[@]}"; do export "${setting?}"; done
   export HOME=$home PATH=$wg_path
+  report_unfenced
   exec "${wg_command[@]}"
 }
 wg_read=unfenced.sh  # all of it
