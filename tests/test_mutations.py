@@ -1112,14 +1112,14 @@ def test_a_project_that_is_the_home_is_noticed(course: Course) -> None:
 
 
 def test_a_shell_that_trusts_a_variable_is_noticed(course: Course) -> None:
-    trusting = '[[ -z ${SANDBOX_ACTIVE-} ]] || exec "$@"\n# One call at the end'
+    trusting = '[[ -z ${SANDBOX_ACTIVE-} ]] || { while [[ $1 != -- ]]; do shift; done; shift; exec "$@"; }\n# One call at the end'
     error, broken = course.broken("default", mutated(course, "default", "# One call at the end", trusting), wholly=True)
     assert error == ""
     assert "I03: SANDBOX_ACTIVE=1" in broken
 
 
 def test_a_fence_that_does_not_come_up_is_an_error_whatever_the_variables_say(course: Course) -> None:
-    unfenced = '#!/bin/bash\nexport SANDBOX_ACTIVE=1 WAVEGEN_SHELL=default\nexec "$@"\n'
+    unfenced = '#!/bin/bash\nexport SANDBOX_ACTIVE=1 WAVEGEN_SHELL=default\nwhile [[ $1 != -- ]]; do shift; done\nshift\nexec "$@"\n'
     error, broken = course.broken("default", unfenced)
     assert "the fence did not come up" in error
     assert broken == set()

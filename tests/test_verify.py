@@ -355,7 +355,9 @@ def test_what_two_layers_hold_is_broken_where_neither_does(tmp_path: Path) -> No
 
 
 def test_a_fence_that_did_not_come_up_ends_with_3(tmp_path: Path) -> None:
-    report = broken_report(tmp_path, "restricted", ('\nmain "$@"; exit\n', '\nexport SANDBOX_ACTIVE=1; exec "$@"\n'))
+    report = broken_report(
+        tmp_path, "restricted", ('\nmain "$@"; exit\n', '\nexport SANDBOX_ACTIVE=1; while [[ $1 != -- ]]; do shift; done; shift; exec "$@"\n')
+    )
     assert exit_code(report) == UNCHECKED
     assert "the fence did not come up" in report.shells[0].error
     assert report.shells[0].findings == ()

@@ -57,6 +57,9 @@ _VARIABLES: Mapping[AgentKind, tuple[tuple[str, str], ...]] = {
 
 
 HOME_SETTINGS: Mapping[AgentKind, tuple[str, ...]] = {
+    # What it has fetched of its organisation's policy counts above all, whatever --setting-sources says. In the place of
+    # these files a directory holds.
+    AgentKind.CLAUDE: (".claude/remote-settings.json", ".claude/policy-limits.json"),
     # It takes what stands there over the file that it is handed: what a persona once wrote would hold from then on. It
     # writes into the first at every start, so that it must be writable.
     AgentKind.OPENCODE: (".config/opencode", ".opencode"),

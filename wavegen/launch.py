@@ -56,9 +56,11 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
 
 def _check(root: str, path: str, data: bytes, remedy: str) -> None:
     """Whether a rendered file is what this version renders. Raises FenceError where it is not, or cannot be read."""
+    place = os.path.join(root, path)
     try:
-        with open(os.path.join(root, path), "rb") as stream:
-            same = stream.read() == data
+        with open(place, "rb") as stream:
+            # Behind a link anybody might exchange it.
+            same = stream.read() == data and os.path.realpath(place) == place
     except OSError:
         same = False
     if not same:

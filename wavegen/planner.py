@@ -187,7 +187,6 @@ class _Planner:
         listed = {str(entry) for entry in (*self.sandbox.env_passthrough, *shell.env_passthrough)}
         usual = {rule.name for rule in defaults.PASSED}
         kept = listed if wanted.passed is None else usual | set(wanted.passed)
-        unfenced = () if wanted.fenced else ("SANDBOX_ACTIVE",)
         environment = (
             rule
             for rule in self._environment(wanted.name, shell, mode if wanted.fenced else NetworkMode.HOST)
@@ -204,7 +203,7 @@ class _Planner:
             minimal_root=mode is not NetworkMode.HOST,
             network=wanted.network,
             paths=paths if wanted.fenced else (),
-            environment=(*(rule for rule in environment if rule.name not in unfenced), *wanted.variables),
+            environment=(*environment, *wanted.variables),
         )
 
     def _bounded(self, network: Network) -> Network:

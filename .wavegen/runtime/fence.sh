@@ -16,10 +16,29 @@ cannot() { # what is wrong, what to do
   if [[ $wg_fallback != warn ]] || ! hopeless; then die "$1" "$2"; fi
   printf 'wavegen: error: %s (%s)\n' "$1" "$2" >&2
   printf '\033[1;31mwavegen: NOT SANDBOXED: fallback: warn runs the command without any fence\033[0m\n' >&2
-  # An agent then has the settings by which it fences itself.
-  [[ -z $wg_persona || -n $wg_exec ]] || wg_command=("${wg_command[@]/%\/settings.fenced.json//settings.json}")
+  if [[ -n $wg_persona ]]; then
+    # An agent then has the settings by which it fences itself, and is no program that a command could have put there.
+    [[ -n $wg_exec ]] || wg_command=("${wg_command[@]/%\/settings.fenced.json//settings.json}")
+    [[ -n $wg_exec ]] || wg_command[2]=bare
+    bare
+  fi
   builtin cd -- "$wg_start" || exit 125
   PATH=$wg_path
+  report_unfenced
+  exec "${wg_command[@]}"
+}
+
+# A persona's command without any fence: from the project's root, as settings name paths from there, and with no variable
+# but those that it would have inside. Names only are taken away: values would show in the process list.
+bare() {
+  local wg_setting
+  [[ -n $wg_exec && $wg_start == "$wg_project"/* ]] || wg_start=$wg_project
+  builtin cd -- "$wg_start" || exit 125
+  declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD || die 'the environment cannot be cleaned' 'start with fewer variables: env -i'
+  export -- "${wg_passed[@]}"
+  for wg_setting in "${wg_bare[@]}"; do export "${wg_setting?}"; done
+  PATH=$wg_path
+  export HOME PATH
   report_unfenced
   exec "${wg_command[@]}"
 }
@@ -103,7 +122,7 @@ keep_report() { # out of the way of the numbers that are used here
 
 report_unfenced() { # the last thing before such a command
   [[ -n $wg_told ]] || return 0
-  printf 'unfenced\n' >&"$wg_told" && exec {wg_told}>&- || die 'the report cannot be written' 'open the descriptor for writing'
+  if ! printf 'unfenced\n' >&"$wg_told" || ! exec {wg_told}>&-; then die 'the report cannot be written' 'open the descriptor for writing'; fi
 }
 
 # --- environment
@@ -208,12 +227,12 @@ as_persona() {
   local i=0 count words=() names=''
   while ((i < ${#wg_agents[@]})); do
     names+=${names:+, }${wg_agents[i]} count=${wg_agents[i + 1]}
-    [[ -n $wg_adapter && $wg_adapter != "${wg_agents[i]}" ]] || words+=("${wg_agents[@]:i + 1:count + 1}")
-    ((i += count + 2))
+    [[ -n $wg_adapter && $wg_adapter != "${wg_agents[i]}" ]] || words+=("${wg_agents[@]:i + 1:count + 2}")
+    ((i += count + 3))
   done
   ((${#wg_agents[@]})) || die "persona $wg_persona has no adapter, and with it no program" 'name one in the manifest, or start a command with --exec'
   ((${#words[@]})) || die "persona $wg_persona has no adapter $wg_adapter" "its adapters: $names"
-  wg_command=(/bin/sh .wavegen/runtime/agent.sh "${words[@]}" 0 "$@")
+  wg_command=(/bin/sh .wavegen/runtime/agent.sh fenced "${words[@]}" 0 "$@")
 }
 
 main() {

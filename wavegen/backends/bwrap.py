@@ -12,7 +12,7 @@ from wavegen import defaults
 from wavegen.backends import File, Option, header
 from wavegen.backends._templates import fill
 from wavegen.backends.agents import started
-from wavegen.manifest import NetworkMode, Seccomp
+from wavegen.manifest import Fallback, NetworkMode, Seccomp
 from wavegen.paths import is_device
 from wavegen.policy import Access, Anchor, DomainRule, Effect, EnvRule, Gap, HostPath, Network, Origin, PathRule, PersonaPolicy, Plan, Policy
 from wavegen.quote import json_text, sh
@@ -91,6 +91,7 @@ def wrapper(plan: Plan, shell: Policy) -> str:
         fallback=shell.fallback.value,
         persona=persona,
         agents=tuple(started(persona)) if persona else (),
+        bare=_bare(shell) if persona and shell.fallback is Fallback.WARN else (),
         proxied=shell.network.mode in PROXIED,
         settings=tuple(_settings(shell, persona)),
         parts=" ".join(_parts(shell)),
@@ -118,10 +119,16 @@ def _unfenced(plan: Plan, persona: PersonaPolicy, passed: tuple[EnvRule, ...]) -
         persona=persona,
         why=off if not plan.enabled else shell,
         passed=passed,
-        fixed=tuple(Option((f"{rule.name}={rule.value}",), rule.origin) for rule in fence.environment if rule.value is not None),
+        fixed=_bare(fence),
         agents=tuple(started(persona)),
         parts="places.sh fence.sh unfenced.sh",
     )
+
+
+def _bare(fence: Policy) -> tuple[Option, ...]:
+    """Variables that are set for a persona's command that has no fence: none that tells of one, or of its proxies."""
+    inside = {"SANDBOX_ACTIVE", *(rule.name for rule in defaults.PROXIES)}
+    return tuple(Option((f"{rule.name}={rule.value}",), rule.origin) for rule in fence.environment if rule.value is not None and rule.name not in inside)
 
 
 def _with_paths(shell: Policy) -> bool:

@@ -87,7 +87,7 @@ class Settings:
         elif option in lists:
             lists[option].append(value)
         elif option == "--agent":
-            self.agents.append([value, *(rest.pop(0) for _ in range(int(rest[0]) + 1))])
+            self.agents.append([value, *(rest.pop(0) for _ in range(int(rest[0]) + 2))])
         elif option == "--set":
             name, _, text = value.partition("=")
             self.fixed[name] = text
@@ -143,7 +143,8 @@ class Settings:
         words = [word for name, *words in self.agents if self.adapter in ("", name) for word in words]
         if not words:
             cannot(f"there is no adapter {self.adapter}", f"adapters: {', '.join(name for name, *_ in self.agents)}")
-        return ["/bin/sh", ".wavegen/runtime/agent.sh", *words, "0", *rest]
+        # Landlock does not answer access(2): what can be written cannot be told from what cannot.
+        return ["/bin/sh", ".wavegen/runtime/agent.sh", "bare", *words, "0", *rest]
 
     @property
     def proxied(self) -> bool:

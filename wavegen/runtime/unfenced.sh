@@ -4,7 +4,7 @@
 # settings by which its agent fences itself where it can. Sourced by such wrappers, after the other files.
 
 unfenced() {
-  local wg_arguments=("$@") setting
+  local wg_arguments=("$@") wg_red=$'\033[1;31m' wg_plain=$'\033[0m'
   wg_asked='' wg_start=$PWD wg_adapter='' wg_exec='' wg_told=''
   while (($#)); do
     case $1 in
@@ -18,20 +18,12 @@ unfenced() {
   done
   drop_odd_names "${wg_arguments[@]}"
   [[ -z $wg_told ]] || keep_report
-  local red=$'\033[1;31m' plain=$'\033[0m'
-  [[ -t 2 && -z ${NO_COLOR-} ]] || red='' plain=''
+  [[ -t 2 && -z ${NO_COLOR-} ]] || wg_red='' wg_plain=''
   find_project
-  printf '%swavegen: %s: NOT SANDBOXED: %s%s\n' "$red" "$wg_shell" "$wg_why" "$plain" >&2
+  printf '%swavegen: %s: NOT SANDBOXED: %s%s\n' "$wg_red" "$wg_shell" "$wg_why" "$wg_plain" >&2
   if [[ -n $wg_exec ]]; then wg_command=("$@"); else as_persona "$@"; fi
+  [[ -n $wg_exec ]] || wg_command[2]=bare
   ((${#wg_command[@]})) || wg_command=(bash)
-  builtin cd -- "$wg_project" || exit 125
-  # Names only are taken away: values would show in the process list.
-  local home=${HOME-}
-  declare -g +x -- "${wg_names[@]}" SHLVL OLDPWD || die 'the environment cannot be cleaned' 'start with fewer variables: env -i'
-  export -- "${wg_passed[@]}"
-  for setting in "${wg_variables[@]}"; do export "${setting?}"; done
-  export HOME=$home PATH=$wg_path
-  report_unfenced
-  exec "${wg_command[@]}"
+  bare
 }
 wg_read=unfenced.sh  # all of it
