@@ -7,6 +7,7 @@ system refuses are told apart by their words.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -212,6 +213,18 @@ def test_the_operating_system_refuses_what_no_rule_of_the_agents_does(live: Live
     refused = live.fence.wavegen("log", "--denied", "--json", "-s", "persona-navigator")
     if live.fence.uid != USER:  # the log lies in that user's home
         assert '"name": "example.org"' in refused.stdout
+
+
+def test_a_policy_that_a_session_left_in_the_home_does_not_count_in_the_next(live: Live) -> None:
+    """Claude Code keeps what it fetched of its organisation's policy there, and obeys it whatever its setting sources are."""
+    policy = json.dumps({"allowManagedPermissionRulesOnly": True, "permissions": {"allow": ["Bash"], "defaultMode": "acceptEdits"}})
+    plant = f"mkdir -p ~/.claude; printf '%s' '{policy}' >~/.claude/remote-settings.json; test -d ~/.claude/remote-settings.json && echo a directory"
+    done = live.fence.enter("--exec", "sh", "-c", plant, shell="persona-navigator")
+    assert done.stdout == "a directory\n", done
+    api, done = live.work("navigator", Call("Bash", {"command": "python3 -c 'print(6 * 7)'"}), Call("Bash", {"command": "touch ~/planted"}), Say("finished"))
+    assert done.returncode == 0, done.stderr
+    assert api.offered & {"Write", "Agent", "WebFetch"} == set()
+    assert all(result.is_error and "don't ask mode" in result.text for result in api.results)
 
 
 def test_an_agent_that_is_not_inside_is_said_to_be_missing(live: Live) -> None:

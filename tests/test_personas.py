@@ -189,6 +189,50 @@ def test_the_first_program_that_is_inside_is_started_or_the_one_that_is_named(fe
     assert (lost.returncode, "missing: not inside" in lost.stderr) == (127, True)
 
 
+def planted(path: Path, text: str = "#!/bin/sh\necho planted\n") -> Path:
+    """A program that a command could have put there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "ascii")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("persona", ["wizard", "reader"])
+def test_a_program_that_a_command_put_there_is_passed_over(fence: Fence, persona: str) -> None:
+    """In the project, whoever wrote it; in the private home, by a directory of the host's PATH."""
+    inside = "mkdir -p ~/own && printf '#!/bin/sh\\necho planted\\n' >~/own/wizard && chmod +x ~/own/wizard"
+    assert fence.enter("--exec", "sh", "-c", inside, shell=f"persona-{persona}").returncode == 0
+    planted(fence.project / "node_modules/.bin/wizard")
+    (fence.base / "link").unlink(missing_ok=True)
+    fence.own()
+    first = f"{fence.home}/own:{fence.project}/node_modules/.bin:{fence.project}/node_modules/../node_modules/.bin"
+    env = environment(fence)
+    done = fence.enter("x", shell=f"persona-{persona}", env={**env, "PATH": f"{first}:{env['PATH']}"})
+    assert json.loads(done.stdout)["words"] == ["x"], done.stderr
+    done = fence.enter("x", shell=f"persona-{persona}", env={**env, "PATH": f"{first}:/usr/bin:/bin"})
+    assert (done.returncode, done.stdout) == (127, "")
+    assert f"passed over, as a command could have put it there: {fence.home}/own/wizard, {fence.project}/node_modules/.bin/wizard" in done.stderr
+    assert fence.enter("--exec", "rm", "-r", f"{fence.home}/own", shell=f"persona-{persona}").returncode == 0
+
+
+def test_without_a_fence_what_lies_in_the_project_is_passed_over_too(off: Fence) -> None:
+    planted(off.project / "node_modules/.bin/wizard")
+    env = environment(off)
+    done = off.enter("x", shell="persona-wizard", env={**env, "PATH": f"{off.project}/node_modules/.bin:{env['PATH']}"})
+    assert json.loads(done.stdout)["words"] == ["x"], done.stderr
+
+
+@pytest.mark.parametrize("count", [0, 1, 5_000])
+def test_many_words_arrive_as_fast_as_few(fence: Fence, count: int) -> None:
+    words = [f"word {i}" for i in range(count)]
+    assert started(fence, "wizard", "--", *words)["words"] == words
+
+
+@pytest.mark.parametrize("words", [("-x", "--", "a=b", "", "0", "3", "new\nline", "*", "$(id)", "it's", '"')])
+def test_words_are_words_whatever_they_look_like(fence: Fence, words: tuple[str, ...]) -> None:
+    assert started(fence, "wizard", "--", *words)["words"] == list(words)
+
+
 def test_a_program_in_the_home_is_not_inside(fence: Fence) -> None:
     home = fence.home / "bin"
     home.mkdir(exist_ok=True)
@@ -235,6 +279,15 @@ def test_wavegen_run_starts_personas_by_the_manifest_and_only_with_settings_that
         done = fence.wavegen("run", *words, **env)
         assert (done.returncode, done.stdout) == (125, "")
         assert said in done.stderr
+    place = fence.project / ".wavegen/personas"
+    place.rename(fence.project / "elsewhere")
+    place.symlink_to("../elsewhere")
+    try:
+        done = fence.wavegen("run", "--persona", "claude", **env)
+        assert (done.returncode, "is not what this version of wavegen renders" in done.stderr) == (125, True)
+    finally:
+        place.unlink()
+        (fence.project / "elsewhere").rename(place)
     settings = fence.project / ".wavegen/personas/claude/settings.fenced.json"
     whole = settings.read_text("utf-8")
     settings.write_text(whole.replace("dontAsk", "acceptEdits"), "utf-8")
@@ -256,8 +309,20 @@ def test_where_fallback_asks_for_it_an_agent_without_a_fence_has_its_own_sandbox
         wrapper.write_text(wrapper.read_text("utf-8").replace("PATH=${wg_tools:+$wg_tools:}", f"PATH={fence.base}/tools:"), "utf-8")
         done = fence.enter("x", shell="persona-claude", env=environment(fence))
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["words"][:2] == ["--settings", ".wavegen/personas/claude/settings.json"]
+        found = json.loads(done.stdout)
+        assert found["words"][:2] == ["--settings", ".wavegen/personas/claude/settings.json"]
         assert "NOT SANDBOXED" in done.stderr
+        check_environment(fence, found, "claude")
+        assert not {"SANDBOX_ACTIVE", "HTTPS_PROXY"} & set(found["env"])
+        # What lies below is no program of ours, wherever the caller stands.
+        below = fence.project / "below"
+        planted(below / ".wavegen/runtime/agent.sh")
+        fence.own()
+        done = fence.enter("x", shell="persona-claude", env=environment(fence), cwd=below)
+        assert json.loads(done.stdout)["cwd"] == str(fence.project), done.stderr
+        done = fence.enter("--exec", "sh", "-c", "pwd; env", shell="persona-claude", env=environment(fence), cwd=below)
+        assert done.stdout.splitlines()[0] == str(below)
+        assert "canary" not in done.stdout
 
 
 @pytest.mark.needs("landlock")
