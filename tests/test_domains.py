@@ -282,3 +282,21 @@ def test_an_entry_covers_only_what_lets_through_no_more(flags: dict[str, bool], 
     for bound in ("x.org", "x.org:*"):
         assert covers(replace(rule(bound), **flags), replace(rule("x.org"), **other)) is covered  # type: ignore[arg-type]
     assert covers(replace(rule("*.org"), **flags), replace(rule("x.org"), **other)) is covered  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("bound", "other", "covered"),
+    [
+        ("x.org", "x.org:443", True),
+        ("x.org", "x.org:80", True),
+        ("x.org", "x.org:22", False),
+        ("x.org", "x.org:*", False),
+        ("x.org:443", "x.org", False),
+        ("x.org:443", "x.org:443", True),
+        ("x.org:*", "x.org:22", True),
+        ("*.org", "a.x.org:443", True),
+        ("*.org", "org:443", False),
+    ],
+)
+def test_no_port_is_443_and_80(bound: str, other: str, covered: bool) -> None:
+    assert covers(rule(bound), rule(other)) is covered

@@ -478,6 +478,19 @@ def test_what_a_killed_render_left_is_cleaned_up_by_the_next(tmp_path: Path) -> 
     assert snapshot(root) == before
 
 
+def test_nothing_is_left_of_a_persona_that_is_no_more(tmp_path: Path) -> None:
+    text = "metadata: {name: x}\nadapters: {claude: {}}\npersonas: {%s: {}}\n"
+    root = project(tmp_path, text % "one")
+    assert call("render", cwd=root).status == 0
+    (root / "wave.yaml").write_text(text % "other")
+    assert call("render", cwd=root).status == 0
+    assert sorted(path.name for path in (root / ".wavegen/personas").iterdir()) == ["other"]
+    (root / "wave.yaml").write_text("metadata: {name: x}\n")
+    assert call("render", cwd=root).status == 0
+    assert not (root / ".wavegen/personas").exists()
+    assert check(root) == (0, [])
+
+
 def test_a_render_that_is_killed_leaves_each_file_wholly_old_or_new(tmp_path: Path) -> None:
     """66 kills, most of them while it writes, the two manifests in turn: what was written before is what the next one finds."""
     root = project(tmp_path, ONE)

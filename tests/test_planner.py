@@ -678,6 +678,6 @@ def test_the_table_shows_what_a_persona_runs_and_what_holds_it() -> None:
     rows = [" ".join(line.partition("#")[0].split()) for line in lines[lines.index("personas") + 1 :]]
     assert rows == [
         "a runs claude (opus), else opencode (openai/o3); shell restricted, project writable, network filtered (api.anthropic.com, api.openai.com)",
-        "b runs claude, else opencode (openai/o3); NOT SANDBOXED, project writable, network host",
+        "b runs claude, else opencode (openai/o3); NOT SANDBOXED",
         "c runs opencode (openai/o3); shell restricted, project read-only, network filtered (api.anthropic.com, api.openai.com)",
     ]

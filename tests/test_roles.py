@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wavegen.adapters import agent_of, hosts_of, kind_of, model_of, variables
+from wavegen.backends import gaps
 from wavegen.decode import Text
 from wavegen.errors import Location, ManifestError, Severity
 from wavegen.manifest import Adapter, NetworkMode
@@ -212,6 +213,14 @@ def sandbox(keys: str) -> str:
         pytest.param("allowed_domains: [api.anthropic.com]", CLAUDE, ["api.anthropic.com"], [], id="listed"),
         pytest.param("allowed_domains: ['api.anthropic.com:443']", CLAUDE, ["api.anthropic.com:443"], [], id="listed-by-port"),
         pytest.param("allowed_domains: ['*.anthropic.com']", CLAUDE, ["*.anthropic.com"], [], id="listed-by-a-wildcard"),
+        pytest.param("allowed_domains: ['api.anthropic.com:*']", CLAUDE, ["api.anthropic.com:*"], [], id="listed-with-every-port"),
+        pytest.param(
+            "shell: ci, allowed_domains: [pypi.org]",
+            CLAUDE + "runtime: {sandbox: {shells: {ci: {domains: [pypi.org, api.anthropic.com]}}}}\n",
+            ["api.anthropic.com", "pypi.org"],
+            ["wave.yaml:2:54"],
+            id="within-the-bound-of-its-shell",
+        ),
         pytest.param("allowed_domains: ['api.anthropic.com:22']", CLAUDE, ["api.anthropic.com", "api.anthropic.com:22"], ["wave.yaml:2:43"], id="another-port"),
         pytest.param("shell: default", CLAUDE, [], [], id="network-of-the-host"),
     ],
@@ -315,6 +324,14 @@ def test_the_fence_of_a_persona_is_its_shells_and_narrower() -> None:
     assert {rule.name: rule.value for rule in fence.environment}["WAVEGEN_SHELL"] == "persona-p"
 
 
+def test_what_the_manifest_grants_of_the_home_is_not_emptied() -> None:
+    """A mount over something of the host's own home would leave a directory there."""
+    places = {"~/.claude/remote-settings.json", "~/.claude/policy-limits.json"}
+    for granted, expected in (("~/.cache", places), ("~/.claude", set()), ("~/.claude/remote-settings.json", {"~/.claude/policy-limits.json"})):
+        fence = persona("", sandbox(f"paths: [{{path: {granted}, access: write, optional: true}}]")).fence
+        assert {str(rule.path) for rule in fence.paths if rule.access is Access.SCRATCH} & places == expected
+
+
 def test_a_list_of_domains_in_a_shell_with_the_hosts_network_is_a_filtered_fence_with_a_minimal_root() -> None:
     fence = persona("sandbox: {shell: default, allowed_domains: [x.org]}").fence
     assert (fence.network.mode, fence.minimal_root) == (NetworkMode.FILTERED, True)
@@ -344,6 +361,7 @@ def test_a_variable_that_the_shell_does_not_let_in_is_nobodys() -> None:
     assert mistakes("personas: {p: {sandbox: {env_passthrough: [X]}}}\n") == [
         ("wave.yaml:2:44", "personas.p: X is not among the variables that its shell restricted lets in")
     ]
+    assert "LANG" in {rule.name for rule in persona("sandbox: {env_passthrough: [TERM, LANG]}").fence.environment}
     assert "TERM" in {rule.name for rule in persona("sandbox: {env_passthrough: []}", sandbox("env_passthrough: [TERM, X]")).fence.environment}
 
 
@@ -352,6 +370,17 @@ def test_the_fence_is_off_where_that_is_written(keys: str) -> None:
     found = persona("", sandbox(keys))
     assert (found.fence.fenced, found.fence.paths) == (False, ())
     assert {rule.name for rule in found.fence.environment} >= {"TERM", "DISABLE_TELEMETRY"}
+
+
+@pytest.mark.parametrize("more", [sandbox("enabled: false"), sandbox("shells: {restricted: {sandbox: false}}").replace("restricted", "open")])
+def test_what_a_fence_would_hold_is_said_where_there_is_none(more: str) -> None:
+    shell = "shell: open, " if "open" in more else ""
+    found = planned(f"personas: {{p: {{sandbox: {{{shell}allowed_domains: [x.org], deny_read_paths: [secrets], project: read}}}}}}\n{more}")
+    [persona_] = found.personas
+    assert [what.partition(" ")[0] for what, _, _ in persona_.ignored] == ["allowed_domains", "deny_read_paths", "project"]
+    assert all(origin.at for _, _, origin in persona_.ignored)
+    assert {gap.origin for gap in gaps(found) if gap.backend == "personas" and "binds nobody" in gap.what} == {origin for _, _, origin in persona_.ignored}
+    assert persona("sandbox: {project: read}").ignored == ()
 
 
 @pytest.mark.parametrize("name", ["a/b", "../x", ".", "a b", "", "-a", "a.b", "é", "a" * 65, "$(x)"])
@@ -414,6 +443,11 @@ def test_what_a_persona_writes_itself_is_not_taken_from_its_preset_and_deny_list
         True,
     )
     assert [str(p) for p in found.denied_tools] == ["Write", "Edit", "NotebookEdit", "Bash(git commit*)", "Bash(git push*)", "Glob"]
+
+
+@pytest.mark.parametrize("text", ["preset: ''", "preset:", "preset: ~"])
+def test_an_empty_preset_is_an_error_and_not_every_tool(text: str) -> None:
+    assert [what for _, what in mistakes(f"personas:\n  p:\n    {text}\n")] == ["personas.p.preset is empty"]
 
 
 def test_an_unknown_preset_is_an_error() -> None:

@@ -211,7 +211,7 @@ class Tree:
                         self._put(file)
                 for finding in findings:
                     if finding.reason is Reason.ORPHAN:
-                        os.unlink(self._path(finding.path))
+                        self._remove(finding.path)
                 self._clean_up()
                 return findings
         except OSError as failed:
@@ -268,6 +268,14 @@ class Tree:
             # A rename may reach the disk before the data does: after a power cut the file would be empty.
             os.fsync(stream.fileno())
         os.replace(temporary, target)
+
+    def _remove(self, path: str) -> None:
+        """Delete a file of the tree, and the directories below it that are empty then."""
+        self._refuse_links(path)
+        os.unlink(self._path(path))
+        with suppress(OSError):
+            while (path := os.path.dirname(path)) != TREE:
+                os.rmdir(self._path(path))
 
     def _clean_up(self, kept: str = "") -> None:
         """Remove what an interrupted render left, but for the file `kept`."""

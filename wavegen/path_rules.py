@@ -44,6 +44,8 @@ def path_rules(  # noqa: PLR0913
     if read_only:
         project = replace(project, access=Access.READ, origin=read_only)
         granted = tuple(replace(rule, access=Access.READ) if rule.path.anchor is Anchor.PROJECT else rule for rule in granted)
+    # Of what the manifest grants nothing is emptied: it is the host's, and a mount would leave its mark there.
+    more = tuple(rule for rule in more if not any(shown.path.holds(rule.path) for shown in granted))
     rules = {rule.path: rule for rule in (*ground, *names, *defaults.SCRATCH, _home(sandbox), project, *more)}
     for rule in granted:
         rules.pop(rule.path, None)  # so that it stands where the manifest's other rules stand

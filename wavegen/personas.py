@@ -20,6 +20,9 @@ TOOLS = (
 WRITING_TOOLS = ("Bash", "Edit", "MultiEdit", "NotebookEdit", "Write")
 """Those that can change the project."""
 
+_USUAL_PORTS = ("80", "443")
+"""What an entry without a port lets through."""
+
 _PATTERN = re.compile(r"(\*|[A-Za-z][A-Za-z0-9_.*-]*)(?:\((.*)\))?", re.DOTALL)
 _CANONICAL = {tool.lower(): tool for tool in TOOLS}
 
@@ -92,4 +95,5 @@ def narrowed(network: Network, domains: tuple[DomainRule, ...], origin: Origin) 
 def covers(rule: DomainRule, other: DomainRule) -> bool:
     """Whether everything that `other` lets through, `rule` lets through too."""
     names = other.host == rule.host if not rule.wildcard else other.host.endswith("." + rule.host) or (other.wildcard and other.host == rule.host)
-    return names and (not other.wildcard or rule.wildcard) and rule.port in ("*", other.port) and other.flags().items() <= rule.flags().items()
+    ports = rule.port in ("*", other.port) or (not rule.port and other.port in _USUAL_PORTS)
+    return names and (not other.wildcard or rule.wildcard) and ports and other.flags().items() <= rule.flags().items()

@@ -64,6 +64,8 @@ def json_text(value: object) -> str:
 
 def comment(text: str) -> str:
     """Text for the rest of a `#` comment line: control characters and line separators spelled out."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

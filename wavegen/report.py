@@ -29,8 +29,7 @@ def _persona(persona: PersonaPolicy) -> str:
     runs = ", else ".join(agent.binary + (f" ({agent.model})" if agent.model else "") for agent in persona.agents) or "nothing: it has no adapter"
     project = "project writable" if persona.project_writable else "project read-only"
     network = fence.network.mode.value + (f" ({', '.join(map(str, fence.network.domains))})" if fence.network.mode is NetworkMode.FILTERED else "")
-    held = f"shell {persona.shell}" if fence.fenced else "NOT SANDBOXED"
-    return f"runs {runs}; {held}, {project}, network {network}"
+    return f"runs {runs}; " + (f"shell {persona.shell}, {project}, network {network}" if fence.fenced else "NOT SANDBOXED")
 
 
 def _shell(shell: Policy) -> Iterator[str]:

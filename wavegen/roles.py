@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from wavegen import adapters, personas
+from wavegen import adapters, defaults, personas
 from wavegen.decode import Text, suggestion
 from wavegen.errors import Location, Problem, Severity
 from wavegen.manifest import Adapter, DomainEntry, Hooks, Manifest, NetworkMode, PathAccess, Persona, Sandbox
@@ -79,6 +79,8 @@ class Roles:
     def _with_preset(self, name: str, persona: Persona) -> Persona:
         wanted = persona.preset
         if not wanted:
+            if "preset" in persona.at:
+                self._error(persona.at.of("preset"), f"personas.{name}.preset is empty", f"name one: {', '.join(PRESETS)}")
             return persona
         preset = PRESETS.get(wanted)
         if preset is None:
@@ -134,7 +136,7 @@ class Roles:
             hooks=tuple(self._hooks(persona.hooks)) if persona.hooks else (),
             prompt=self._prompt(name, persona),
             prompt_text=str(persona.system_prompt or ""),
-            ignored=tuple(_ignored(persona, adapter)),
+            ignored=(*_ignored(persona, adapter), *(() if fence.fenced else _unbound(persona))),
             unsandboxed_commands=self.sandbox.allow_unsandboxed_commands,
         )
 
@@ -160,7 +162,7 @@ class Roles:
         listed = persona.sandbox.env_passthrough if persona.sandbox else None
         if listed is None:
             return None
-        known = {str(entry) for entry in (*self.sandbox.env_passthrough, *self._of_shell(shell.name))}
+        known = {rule.name for rule in defaults.PASSED} | {str(entry) for entry in (*self.sandbox.env_passthrough, *self._of_shell(shell.name))}
         for entry in listed:
             if entry not in known:
                 what = f"personas.{name}: {entry} is not among the variables that its shell {shell.name} lets in"
@@ -199,13 +201,14 @@ class Roles:
                 return network
         if network.mode in (NetworkMode.HOST, NetworkMode.OPEN):
             return network
-        if any(personas.covers(rule, replace(needed, port=port)) for rule in network.domains for port in ("", _TLS_PORT)):
+        if any(personas.covers(rule, replace(needed, port=_TLS_PORT)) for rule in network.domains):
             return network
         if network.mode is NetworkMode.NONE:
             self._error(at, f"adapter {agent.adapter} is served at {host}, and there is no network here", f"list {host}, or choose another adapter")
             return network
         written = self.sandbox.shells.get(shell.name)
-        if written is not None and written.domains is not None:
+        bound = written is not None and written.domains is not None
+        if written is not None and bound and not any(personas.covers(rule, replace(needed, port=_TLS_PORT)) for rule in shell.network.domains):
             self._error(
                 written.at.of("domains"), f"adapter {agent.adapter} is served at {host}, which is not among the domains of shell {shell.name}", f"list {host}"
             )
@@ -300,6 +303,14 @@ def _ignored(persona: Persona, adapter: Adapter | None) -> Iterator[tuple[str, s
         yield what, "pass a token that may do no more, or none: sandbox.env_passthrough", Origin("", persona.at.of("token_scopes"))
     if adapter and "hooks_template" in adapter.at:
         yield "hooks_template has no effect", "write the hooks of a persona as hooks", Origin("", adapter.at.of("hooks_template"))
+
+
+def _unbound(persona: Persona) -> Iterator[tuple[str, str, Origin]]:
+    """What of a persona's own keys a fence would hold, where it has none."""
+    sandbox = persona.sandbox
+    for key in ("allowed_domains", "deny_read_paths", "project"):
+        if sandbox and key in sandbox.at:
+            yield f"{key} binds nobody, as the persona has no fence", "give it a shell with a fence, and remove enabled: false", Origin("", sandbox.at.of(key))
 
 
 def _with_flags(rule: DomainRule) -> str:

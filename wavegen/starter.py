@@ -85,6 +85,8 @@ _TAIL = """
     paths:
       - {path: ~/.gitconfig, access: read, optional: true}     # your name and address for commits
       # - {path: ~/.claude, access: write, optional: true}     # to use the agent's login instead of a key
+      # - {path: ~/.local/bin, access: read}                   # an agent that is installed in your home, and
+      # - {path: ~/.local/share/claude, access: read}          # where its link leads
 
     # Three shells are always there, written or not; write them down to change them, and add your own.
     #   default       fenced; reaches every host that you reach, also in your local network

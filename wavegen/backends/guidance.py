@@ -74,7 +74,7 @@ def _enforced(persona: PersonaPolicy) -> Iterator[str]:
     if persona.fence.fenced:
         yield "They are enforced outside of you: by the operating system (network and files) and by your program (tools)."
     else:
-        yield "The manifest takes the fence from personas: only your program enforces the list of tools, and nothing enforces the rest."
+        yield "You have no fence: only your program enforces the list of tools, and nothing enforces the rest."
     yield "What is refused is refused on purpose. Do not look for a way round it: say what you could not do, and why you wanted to."
 
 
@@ -110,11 +110,11 @@ def _network(fence: Policy) -> Iterator[str]:
         case NetworkMode.HOST:
             yield "The network is the host's."
         case NetworkMode.NONE:
-            yield "There is no network."
+            yield "There is no network." if fence.fenced else "Nothing keeps you from it, but you are not to use the network."
         case NetworkMode.OPEN:
             yield "Every public host can be reached, and no host of a local network."
         case NetworkMode.FILTERED:
-            yield "Network requests are restricted to:"
+            yield "Network requests are restricted to:" if fence.fenced else "Nothing keeps you from other hosts, but you are to keep to:"
             yield ""
             yield from (f"- `{rule}`" for rule in network.domains)
             yield from (f"- `localhost:{port}`, a service of the host" for port in network.loopback)

@@ -13,6 +13,7 @@ namespace confines; TIOCSETD and TCP_ULP, which load a module for a terminal or 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Literal
 
 from wavegen.manifest import Seccomp
@@ -218,6 +219,7 @@ class UnknownCallError(Exception):
         self.hint = hint
 
 
+@cache
 def filter_of(seccomp: Seccomp, *, nested: bool, allow: tuple[str, ...] = (), sockets: Sockets = "all") -> Filter | None:
     """The filter of a setting, or None for `off`. `allow` opens further calls, also such as `default` refuses.
 
