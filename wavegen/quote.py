@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 
 _SH_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _SH_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'"}
@@ -14,6 +15,7 @@ _TOML_CONTROL = {chr(code): f"\\u{code:04x}" for code in (*range(32), *range(127
 _NIX_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "$": "\\$"}
 
 
+@lru_cache(maxsize=4096)  # hundreds of scripts hold the same words
 def sh(text: str) -> str:
     """One bash word that expands to exactly `text`, on one line.
 
@@ -97,5 +99,4 @@ def _json(value: object, indent: str) -> str:
             return _atom(value)
 
 
-def _atom(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+_atom = json.JSONEncoder(ensure_ascii=False).encode
