@@ -679,5 +679,5 @@ def test_the_table_shows_what_a_persona_runs_and_what_holds_it() -> None:
     assert rows == [
         "a runs claude (opus), else opencode (openai/o3); shell restricted, project writable, network filtered (api.anthropic.com, api.openai.com)",
         "b runs claude, else opencode (openai/o3); NOT SANDBOXED",
-        "c runs opencode (openai/o3); shell restricted, project read-only, network filtered (api.anthropic.com, api.openai.com)",
+        "c runs opencode (openai/o3); shell restricted, project read-only, network filtered (api.openai.com)",
     ]

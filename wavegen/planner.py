@@ -266,7 +266,7 @@ class _Planner:
         for wanted in (persona.adapter for persona in self.manifest.personas.values() if persona.adapter):
             for host in hosts_of(kind_of(wanted), "") if wanted not in self.manifest.adapters else ():
                 hosts.setdefault(host, Origin(f"API host of {wanted}", wanted.at))
-        return tuple(DomainRule(host=host, wildcard=False, port="", origin=origin) for host, origin in sorted(hosts.items()))
+        return tuple(DomainRule(host=host, wildcard=False, port="", origin=origin, api=True) for host, origin in sorted(hosts.items()))
 
     def _domains(self, entries: Iterable[_Entry]) -> tuple[DomainRule, ...]:
         rules: dict[str, DomainRule] = {}

@@ -104,6 +104,8 @@ class DomainRule:
     """Whether TLS on port 443 may leave out the server's name."""
     tls: bool = True
     """Whether what is said on port 443 is looked at: it must be TLS, and for this name."""
+    api: bool = False
+    """Whether it was added because an agent's model is served there: the commands of the agent have no need of it."""
 
     def flags(self) -> dict[str, bool]:
         """What the entry lets through beyond a plain one: the fields that differ from their defaults."""

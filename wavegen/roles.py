@@ -184,6 +184,9 @@ class Roles:
             self._within(name, domains, shell)
             listed = sandbox.at.of("allowed_domains")
             network = personas.narrowed(self.bounded(network), domains, Origin("", listed))
+        elif known := {host for agent in agents for host in agent.hosts}:
+            # Without any list a shell reaches the models of all adapters.
+            network = replace(network, domains=tuple(rule for rule in network.domains if not rule.api or rule.host in known))
         # Without a fence nothing is kept from reaching its model.
         for agent in agents if shell.fenced and self.enabled else ():
             for host in agent.hosts:
@@ -192,7 +195,7 @@ class Roles:
 
     def _reaching(self, host: str, agent: Agent, network: Network, shell: Policy, at: Location) -> Network:
         """The network with an agent's API host in it, which is said; an error where what is written forbids it."""
-        needed = DomainRule(host=host, wildcard=False, port="", origin=Origin(f"API host of adapter {agent.adapter}", agent.origin.at))
+        needed = DomainRule(host=host, wildcard=False, port="", origin=Origin(f"API host of adapter {agent.adapter}", agent.origin.at), api=True)
         for rule in network.denied:
             if personas.covers(rule, replace(needed, port=_TLS_PORT)):
                 self._error(
