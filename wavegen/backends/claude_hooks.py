@@ -2,7 +2,7 @@
 
 What Claude Code does was tried with version 2.1.332, and is read from it: a line is given to `/bin/sh`, whatever SHELL and PATH say; with
 `${CLAUDE_PLUGIN_ROOT}` or `${CLAUDE_PLUGIN_DATA}` in it nothing is run at all, and the call passes; and what it prints is read as JSON, which
-may allow the call, or have its status ignored. A condition is held against each command of a line by itself, without its redirections.
+may allow the call, or have its status ignored. A condition is held against each command of a line by itself, without redirections and quotes.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def _condition(pattern: ToolPattern, tool: str) -> str:
     if tool in ("Read", "Edit", "Write"):
         path = path_of(text, deny=True)
         return f"{tool}({path})" if path else ""
-    if tool == "Bash" and not _SEVERAL.search(text):
+    if tool == "Bash" and not _CHANGED.search(text):
         command = command_of(text)
         return f"Bash({command})" if command else ""
     return ""
 
 
-_SEVERAL = re.compile(r"[;&|<>`()]")
-"""What stands between commands: no single one has it."""
+_CHANGED = re.compile(r"[;&|<>`()\"'\\#]|^[^ ]*=")
+"""What no single command has when it is compared: what stands between them, quotes, comments, and assignments before them."""

@@ -298,8 +298,10 @@ def _open_end(text: str) -> bool:
 def command_of(text: str) -> str:
     """A pattern for commands, in which every `*` is one; empty where Claude Code cannot be told it."""
     body = text.removesuffix(":*").rstrip()
-    # Redirections are cut off before a command is compared.
-    if unclear(text) or _open_end(body) or re.search("[<>]", _QUOTED.sub("", text)):
+    bare = _QUOTED.sub("", text)
+    # Redirections are cut off before a command is compared; several commands are compared in a spelling of its own, with one blank around
+    # what joins them, and without their quotes.
+    if unclear(text) or _ESCAPED.search(body) or _JOINED.search(_APART.sub("", bare)) or (_JOINED.search(bare) and _CHANGED.search(text)):
         return ""
     if body == text:
         return text
@@ -307,7 +309,11 @@ def command_of(text: str) -> str:
     return f"{body.rstrip('*')}*" if "*" in body else f"{body}:*"
 
 
+_ESCAPED = re.compile(r"\\(?:[()*\\]|$)|^[^ ]*=[^ ]*[*(]")
+"""Where a backslash is the rule's own: before a bracket, a star and its end. And a variable whose value would be any."""
 _JOINED = re.compile(r"[;&|<>]")
+_APART = re.compile(r"(?<=[* ])(?:\|\|?|&&)(?=[* ])|(?<=\*);(?=\*)")
+_CHANGED = re.compile(r"[\"'\\`${(#=]|  |[;&|] *:\*$")
 _QUOTED = re.compile(r"\"[^\"*]*\"|'[^'*]*'")
 
 
