@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -186,6 +187,11 @@ def test_an_allowed_pattern_is_one_rule(pattern: str, rule: str) -> None:
         ("Bash(* > x)", COMMANDS),
         ("Bash(x > y)", COMMANDS),
         ("Read(x\\)", ["Read"]),
+        ("Read(a**/b)", ["Read"]),
+        ("Read(a/**b)", ["Read"]),
+        ("Read(a**b)", ["Read"]),
+        ("Read(a/***)", ["Read(.//a/**)"]),
+        ("Read(a**)", ["Read(a**)"]),
         ("Read(a\\b)", ["Read"]),
         ("Read({.env,n.txt})", ["Read"]),
         ("Read(.env, ../x)", ["Read"]),
@@ -1048,6 +1054,23 @@ def test_the_program_lets_git_write_no_file_however_it_is_spelled(tmp_path: Path
     assert [result.is_error and "denied" in result.text for result in written] == [True] * len(GIT)
     assert "denied" not in looked.text
     assert (said, sorted(path.name for path in (tmp_path / "project").iterdir())) == ("", [".env", "b\\s", "br[a]ck", "n.txt"])
+
+
+@pytest.mark.needs("claude")
+def test_the_program_can_read_every_rule_for_whatever_is_denied(tmp_path: Path) -> None:
+    """All pairs of what is odd, behind a word and alone: what it says of none of them it would say of each."""
+    pieces = ("x", "*", "**", ":*", "\\", "'", '"', "(", ")", "{", "}", "[", ",", "|", ">", " ", "/", "..", "!", "~", "#", "?", "$", "=")
+    texts = [f"{start}{one}{two}" for start in ("", "x ") for one in pieces for two in pieces]
+    found: set[str] = set()
+    for tool in ("Bash", "Read", "Edit", "Agent", "Skill", "WebFetch"):
+        for text in texts:
+            with contextlib.suppress(ManifestError):
+                found.update(rules("'*'", json.dumps(f"{tool}({text})"))[1])
+    assert len(found) > 1000
+    permissions = {"deny": sorted(found)}
+    _, said = played(permissions, {}, [], tmp_path)
+    assert said == ""
+    assert doctor(json.dumps({"env": ENVIRONMENT, "permissions": permissions}), tmp_path / "doctor") == []
 
 
 @pytest.mark.needs("claude")

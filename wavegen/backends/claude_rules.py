@@ -51,6 +51,7 @@ GIT_WRITES = "Bash(git *--output*)"
 """Git writes a file by it: a start-up file of the home, which then runs commands. It also matches quoted and escaped spellings."""
 
 _UNSAID = re.compile(r"(?:^|/)\.\.(?:/|$)|:\*|[{\\]|^(?:!|\$[A-Za-z_]|~[^/])")
+_WITHIN = re.compile(r"[^/]\*\*[^*]|/\*\*[^*/]")  # ** is more than a * only where it is all between two slashes
 _GLOB = re.compile(r"[*?\[\]]")
 _CLASS = re.compile(r"\[[^\]]*\]|[\[\]]")
 _AGENT = re.compile(r"[A-Za-z0-9_:-]+")  # it has no patterns for them
@@ -328,7 +329,7 @@ def path_of(text: str, *, deny: bool) -> str:
         text = re.sub(r"\*{3,}", "**", _CLASS.sub("*", text))
     parts = text.split("/")
     # Braces are no pattern to it, `!` would turn the rule round, backslashes match nothing, and variables and other homes are not looked up.
-    if _UNSAID.search(text):
+    if _UNSAID.search(text) or (deny and _WITHIN.search(text)):
         return ""
     tail = [part for part in parts if part not in ("", ".")]
     root = "//" if text.startswith("/") else ""
