@@ -187,6 +187,33 @@ CURL = "allowed_tools: ['Bash(curl *)', 'Bash(gh --version)', 'Bash(ls*)'], deny
         pytest.param("deny: ['Bash(7)']", "Bash 7", NO, id="an-integer-is-no-first-key"),
         pytest.param("deny: ['Bash(__proto__)']", "Bash __proto__", NO, id="no-key-of-javascript"),
         pytest.param("deny: ['Bash(~/x)']", "Bash ~/x", NO, id="home-is-not-expanded"),
+        pytest.param("deny: ['Bash(:*)']", "Bash ls", NO, id="nothing-before-the-colon"),
+        pytest.param("deny: ['Bash(x:* y)']", "Bash x a y", NO, id="something-behind-the-colon"),
+        pytest.param("deny: ['Bash(rm :*)']", "Bash rm x", NO, id="a-blank-before-the-colon"),
+        pytest.param("deny: ['Bash(*:*)']", "Bash rm x", NO, id="a-star-before-the-colon"),
+        pytest.param("deny: ['Bash(mkdir *, rm *)']", "Bash rm x", NO, id="each-of-a-list"),
+        pytest.param("deny: ['Bash(mkdir *, rm *)']", "Bash ls", YES, id="not-of-a-list"),
+        pytest.param("deny: ['Bash(x, y:* z)']", "Bash ls", NO, id="a-list-that-cannot-be-told"),
+        pytest.param("deny: ['Read(.env, n.txt)']", "Read n.txt", NO, id="each-path-of-a-list"),
+        pytest.param("deny: ['Read({.env,n.txt})']", "Read n.txt", NO, id="braces"),
+        pytest.param("deny: ['Edit(.)']", "Edit src/a", NO, id="the-whole-project"),
+        pytest.param("deny: ['Edit(./)']", "Write src/a", (False, True), id="the-whole-project-of-one-tool"),
+        pytest.param("deny: ['Read(**)']", "Read /etc/x", NO, id="every-path"),
+        pytest.param("deny: ['Read(src/**/x)']", "Read src/x", NO, id="two-stars-are-no-directory"),
+        pytest.param("deny: ['Read(src/**/x)']", "Read src/a/b/x", NO, id="two-stars-are-many"),
+        pytest.param("deny: ['Read(a/../b)']", "Read b", NO, id="up-in-the-middle"),
+        pytest.param("deny: ['Read($HOME/x)']", "Read /home/u/x", NO, id="a-variable"),
+        pytest.param("deny: ['Read(~root/x)']", "Read /root/x", NO, id="another-home"),
+        pytest.param("deny: ['Read(src//x)']", "Read src/x", NO, id="two-slashes"),
+        pytest.param("deny: ['Read(!x)']", "Read a", NO, id="a-negation"),
+        pytest.param("deny: ['Read(x\\)']", "Read x", NO, id="a-backslash-at-the-end"),
+        pytest.param("allowed_tools: ['Bash(:*)']", "Bash x", NO, id="nothing-allowed-before-the-colon"),
+        pytest.param("allowed_tools: ['Bash(x:* y)']", "Bash x: y", NO, id="nothing-allowed-behind-the-colon"),
+        pytest.param("allowed_tools: ['Bash(ls :*)']", "Bash ls -l", YES, id="allowed-with-a-blank"),
+        pytest.param("allowed_tools: ['Write($HOME/x)']", "Write $HOME/x", NO, id="no-variable-is-allowed"),
+        pytest.param("allowed_tools: ['Write(src/)']", "Write src/x", YES, id="an-allowed-directory"),
+        pytest.param("allowed_tools: ['Write(src/**/x)']", "Write src/x", YES, id="allowed-at-any-depth"),
+        pytest.param("allowed_tools: ['Write(src/**/x)']", "Write src/ax", NO, id="allowed-by-its-whole-name"),
         pytest.param("allowed_tools: ['*']", "Other", YES, id="star"),
         pytest.param("allowed_tools: ['*']", "Bash x", YES, id="star-commands"),
         pytest.param("allowed_tools: ['*'], deny: [Bash, 'Edit(*)']", "Bash x", NO, id="star-but"),
@@ -321,7 +348,19 @@ def test_what_is_outside_is_opencodes_to_deny_only_where_nothing_is_granted(keys
         ("//tmp/*", ("tmp/*", True, False), "tmp/*"),
         ("~/x", None, "x"),
         ("../x", None, "x"),
-        ("a/../b", None, "a/../b"),
+        ("a/../b", None, "*"),
+        (".", None, "*"),
+        ("..", None, "*"),
+        ("./", None, "*"),
+        ("src/./x//y", ("src/x/y", False, False), "src/x/y"),
+        ("src/", ("src/*", False, False), "src"),
+        ("src/**/x", ("src/**/x", False, False), "src/*x"),
+        ("**", ("**", False, True), "*"),
+        ("x:*", None, "*"),
+        ("!x", None, "*"),
+        ("$HOME/x", None, "x"),
+        ("~other/x", None, "x"),
+        ("~x", None, "*x"),
         ("[ab]/{c,d}", None, "*/*"),
         ("a\\b", None, "a*b"),
         ("/", None, "*"),
@@ -373,7 +412,7 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
         pytest.param(
             "permissions: {allowed_tools: [Read, 'Bash(git log*)']}",
             OPENCODE,
-            [("wave.yaml:3", "opencode", "weaker", "patterns of commands are")],
+            [("wave.yaml:3", "opencode", "weaker", "patterns of commands are"), ("wave.yaml:3", "opencode", "weaker", "what a session leaves")],
             id="commands",
         ),
         pytest.param(
@@ -385,8 +424,21 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
         pytest.param(
             "permissions: {allowed_tools: [Edit]}",
             OPENCODE,
-            [("wave.yaml:3", "opencode", "weaker", "editing and writing files")],
+            [("wave.yaml:3", "opencode", "weaker", "what a session leaves"), ("wave.yaml:3", "opencode", "weaker", "editing and writing files")],
             id="edit-is-write",
+        ),
+        pytest.param(
+            "permissions: {allowed_tools: ['Bash(:*)', 'Bash(ls, pwd)'], deny: ['Bash(x:* y)', 'Bash(a, b)']}",
+            OPENCODE,
+            [
+                ("wave.yaml:2", "opencode", "stricter", "Bash(ls, pwd) is one"),
+                ("wave.yaml:2", "opencode", "stricter", "Bash(a, b) is one"),
+                ("wave.yaml:3", "opencode", "weaker", "patterns of commands are"),
+                ("wave.yaml:3", "opencode", "weaker", "what a session leaves"),
+                ("wave.yaml:2", "opencode", "stricter", "Bash(:*) is not allowed:"),
+                ("wave.yaml:2", "opencode", "stricter", "Bash(x:* y) denies the"),
+            ],
+            id="commands-that-cannot-be-told",
         ),
         pytest.param(
             "permissions: {allowed_tools: ['Write(~/x)', 'WebFetch(domain:x)', Odd], deny: ['WebFetch(domain:y)', Odder]}",
@@ -395,6 +447,7 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
                 ("wave.yaml:2", "opencode", "stricter", "WebFetch(domain:x) is not allowed:"),
                 ("wave.yaml:2", "opencode", "stricter", "Odd is not allowed:"),
                 ("wave.yaml:2", "opencode", "stricter", "WebFetch(domain:y) denies the whole"),
+                ("wave.yaml:3", "opencode", "weaker", "what a session leaves"),
                 ("wave.yaml:3", "opencode", "weaker", "editing and writing files"),
                 ("wave.yaml:3", "opencode", "stricter", "paths are compared from"),
                 ("wave.yaml:2", "opencode", "stricter", "Write(~/x) is not allowed:"),
@@ -420,6 +473,7 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
             [
                 NOT_TOLD,
                 ("wave.yaml:3", "gemini", "weaker", "patterns of commands are"),
+                ("wave.yaml:3", "gemini", "weaker", "what a session leaves"),
                 ("wave.yaml:2", "gemini", "stricter", "Bash(a * b) is"),
                 ("wave.yaml:3", "gemini", "weaker", "paths are known by"),
                 ("wave.yaml:2", "gemini", "weaker", "notebooks are files like"),
@@ -445,7 +499,7 @@ def test_what_is_not_held_is_said(keys: str, more: str, expected: list[tuple[str
 
 def test_a_gap_of_many_personas_is_one() -> None:
     many = ", ".join(f"p{i}: {{preset: navigator}}" for i in range(31))
-    for more, number in ((OPENCODE, 1), (GEMINI, 2), ("adapters: {codex: {}}\n", 1), ("adapters: {other: {}}\n", 1)):
+    for more, number in ((OPENCODE, 2), (GEMINI, 3), ("adapters: {codex: {}}\n", 1), ("adapters: {other: {}}\n", 1)):
         assert len(said(f"personas: {{{many}}}\n{more}")) == number
 
 
@@ -458,6 +512,15 @@ def test_settings_of_the_home_do_not_last_in_a_fence_and_without_one_a_gap_says_
     without = replace(known, fence=replace(known.fence, paths=tuple(rule for rule in known.fence.paths if str(rule.path) not in empty)))
     [said] = opencode.gaps(replace(found, personas=(without,)))
     assert "home" in said.what
+    # What is hidden is the host's: what the private home has there stays.
+    paths = tuple(replace(rule, access=Access.HIDE) if str(rule.path) in empty else rule for rule in known.fence.paths)
+    assert list(opencode.gaps(replace(found, personas=(replace(known, fence=replace(known.fence, paths=paths)),)))) == [said]
+
+
+def test_what_a_session_leaves_is_said_by_the_first_program_alone() -> None:
+    more = "adapters: {codex: {}, gemini: {}, opencode: {}, claude: {}}\nruntime: {fallbacks: {codex: [gemini, opencode, claude]}}\n"
+    found = planned(f"personas: {{p: {{preset: navigator, adapter: codex}}}}\n{more}")
+    assert [gap.backend for gap in gaps(found) if "what a session leaves" in gap.what] == ["gemini"]
 
 
 # --- every real manifest, as if these programs worked as its personas

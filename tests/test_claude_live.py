@@ -165,7 +165,7 @@ def test_a_navigator_that_insists_meets_its_rules_and_then_the_operating_system(
         Call("Write", {"file_path": str(project / "x"), "content": "x"}),
         Call("Edit", {"file_path": str(project / "greeting.py"), "old_string": "good", "new_string": "bad"}),
         Call("Bash", {"command": "touch x"}),
-        # A pattern that allows git log allows this, too.
+        # What the pattern for git log would allow is denied by another.
         Call("Bash", {"command": "git log --output=stolen"}),
         Call("Bash", {"command": "git log --oneline"}),
         Say("finished"),
@@ -176,7 +176,7 @@ def test_a_navigator_that_insists_meets_its_rules_and_then_the_operating_system(
     assert "No such tool" in write.text
     assert "No such tool" in edit.text
     assert "don't ask mode" in touch.text
-    assert "Read-only file system" in output.text
+    assert "denied" in output.text
     assert (log.is_error, "first" in log.text) == (False, True)
     assert snapshot(project) == before
 
@@ -192,6 +192,7 @@ def test_the_operating_system_refuses_what_no_rule_of_the_agents_does(live: Live
         Call("Read", {"file_path": str(project / "greeting.py")}),
         Call("Edit", {"file_path": str(project / "greeting.py"), "old_string": "print", "new_string": "exec"}),
         Call("Bash", {"command": "touch x"}),
+        Call("Bash", {"command": "git log --output=stolen"}),
         Call("Bash", {"command": "python3 -c \"open('greeting.py', 'w')\""}),
         Call("Bash", {"command": "git -c user.name=t -c user.email=t@t commit --allow-empty -m x"}),
         Call("Bash", {"command": fetch}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import CLAUDE
 from helpers import ROOT
+from messages_api import Call, MessagesApi, Result, Say
 
 from wavegen.backends import claude, claude_rules
 from wavegen.backends.claude_hooks import shell_command
@@ -52,6 +54,11 @@ def rules(allowed: str | None, denied: str = "", more: str = "") -> tuple[list[s
     return permissions["allow"], [rule for rule in permissions["deny"] if rule not in OWN]
 
 
+def in_place(text: str, done: subprocess.CompletedProcess[str]) -> bool:
+    """Whether a hook said something where nobody takes it for a decision, and nothing anywhere else."""
+    return done.stdout == "" and text in done.stderr
+
+
 def gaps(found: Plan, *, general: bool = False) -> list[str]:
     """What departs, with its effect; those that every persona of a kind has only where `general`."""
     return [f"{gap.effect.value}: {gap.what}" for gap in claude.gaps(found) if general or gap.origin != found.personas_origin]
@@ -63,6 +70,7 @@ def of(allowed: str, denied: str = "", more: str = "") -> list[str]:
 
 
 OWN = ["Edit(.//wave.yaml)", "Edit(.//wave.sandbox.yaml)", "Edit(.//flake.nix)", "Edit(.//flake.lock)", "Edit(.//.wavegen/**)"]
+COMMANDS = ["Bash"]
 # What is refused where nothing is allowed.
 EVERYTHING = [tool for tool in claude_rules.TOOLS if tool not in claude_rules.CONTROL]
 
@@ -72,6 +80,7 @@ def rest(*named: str) -> list[str]:
     return [*(tool for tool in EVERYTHING if tool not in named), "mcp__*"]
 
 
+_READ = "weaker: files can be read though Read is not allowed: without it nothing could be written"
 _TAKEN = "stricter: WebFetch allows nothing: deny takes the whole tool away"
 
 # --- patterns
@@ -86,6 +95,9 @@ _TAKEN = "stricter: WebFetch allows nothing: deny takes the whole tool away"
         ("Bash(git log*)", "Bash(git log*)"),
         ("Bash(git log:*)", "Bash(git log:*)"),
         ("Bash(curl *-X:*)", "Bash(curl *-X*)"),  # with both a * would be taken for itself
+        ("Bash(git log *:*)", "Bash(git log *)"),
+        ("Bash(git log :*)", "Bash(git log:*)"),
+        ("Bash(echo '; > x')", "Bash(echo '; > x')"),
         ("Bash(echo (a))", "Bash(echo (a))"),
         ("Write(.wave/output/*)", "Edit(.//.wave/output/**)"),
         ("Write(./src/main.go)", "Edit(.//src/main.go)"),
@@ -125,6 +137,24 @@ def test_an_allowed_pattern_is_one_rule(pattern: str, rule: str) -> None:
         ("Write(*)", ["Write"]),
         ("Bash(git push*)", ["Bash(git push*)"]),
         ("Bash(a, b *)", ["Bash(a, b *)", "Bash(a)", "Bash(b *)"]),
+        ("Bash(x :*)", ["Bash(x:*)"]),
+        ("Bash(*:*)", ["Bash(*)"]),
+        ("Bash(x | *)", ["Bash(x | *)"]),
+        ("Bash(*&&*)", ["Bash(*&&*)"]),
+        ("Bash(*;*)", ["Bash(*;*)"]),
+        ("Bash(X=1 *)", ["Bash(X=1 *)"]),
+        ("Bash(x \\y)", ["Bash(x \\y)"]),
+        ("Bash(x 'a;b')", ["Bash(x 'a;b')"]),
+        ("Read(.env, n.txt)", ["Read(.env, n.txt)", "Read(.env)", "Read(n.txt)"]),
+        ("Read(app/[id]/x)", ["Read(.//app/*/x)"]),
+        ("Read([)", ["Read(*)"]),
+        ("Read(**)", ["Read(//**)"]),
+        ("Read(**/*)", ["Read(//**)"]),
+        ("Read(**/.env)", ["Read(//**/.env)"]),
+        ("Read(**.key)", ["Read(**.key)"]),
+        ("Read(./**)", ["Read(./**)"]),
+        ("Edit(.)", ["Edit(./**)"]),
+        ("Agent(Explore)", ["Agent(Explore)"]),
         ("Bash(curl *-X:*)", ["Bash(curl *-X*)"]),
         ("Write(*.key)", ["Edit(*.key)"]),
         ("Write(.env)", ["Edit(.env)"]),  # a bare name is refused at any depth
@@ -137,6 +167,38 @@ def test_an_allowed_pattern_is_one_rule(pattern: str, rule: str) -> None:
         ("mcp__*", ["mcp__*"]),
         ("Web*", ["WebFetch", "WebSearch"]),
         # What cannot be said takes the whole tool.
+        ("Bash(:*)", COMMANDS),
+        ("Bash( :*)", COMMANDS),
+        ("Bash(x:* y)", COMMANDS),
+        ("Bash(x:*y:*)", COMMANDS),
+        ("Bash(x\\)", COMMANDS),
+        ("Bash(\\)", COMMANDS),
+        ("Bash(x\\, y)", COMMANDS),
+        ("Bash(x, :*)", COMMANDS),
+        ("Bash(x\\\\)", COMMANDS),
+        ("Bash(x \\(y\\))", COMMANDS),
+        ("Bash(x \\*)", COMMANDS),
+        ("Bash(x 'a' | y)", COMMANDS),
+        ("Bash(x;:*)", COMMANDS),
+        ("Bash(x|y *)", COMMANDS),
+        ("Bash(x; y *)", COMMANDS),
+        ("Bash(x  | y)", COMMANDS),
+        ("Bash(X=1* y)", COMMANDS),
+        ("Bash(* > x)", COMMANDS),
+        ("Bash(x > y)", COMMANDS),
+        ("Read(x\\)", ["Read"]),
+        ("Read(a**/b)", ["Read"]),
+        ("Read(a/**b)", ["Read"]),
+        ("Read(a**b)", ["Read"]),
+        ("Read(a/***)", ["Read(.//a/**)"]),
+        ("Read(a**)", ["Read(a**)"]),
+        ("Read(a\\b)", ["Read"]),
+        ("Read({.env,n.txt})", ["Read"]),
+        ("Read(.env, ../x)", ["Read"]),
+        ("Agent(gen*)", ["Agent"]),
+        ("Agent(a, b)", ["Agent"]),
+        ("Skill(a, b)", ["Skill"]),
+        ("Skill(x\\)", ["Skill"]),
         ("mcp__github__x(y)", ["mcp__github__x"]),
         ("Write(../x)", ["Write"]),
         ("Write($HOME/x)", ["Write"]),
@@ -159,15 +221,54 @@ def test_an_allowed_pattern_is_one_rule(pattern: str, rule: str) -> None:
 )
 def test_what_a_denied_pattern_refuses(pattern: str, found: list[str]) -> None:
     denied = rules("'*'", json.dumps(pattern))[1]
-    assert denied == found
+    assert denied == (found if found != COMMANDS else ["Bash", "Monitor", "PowerShell"])
     said = of("'*'", json.dumps(pattern))
     assert found or said, "what refuses nothing is said"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "held"),
+    [
+        ("'Bash(git log*)'", True),
+        ("'Bash(git diff:*)', Read", True),
+        ("'Bash(git log*)', 'Bash(npm ls)'", True),
+        ("'Bash(git *)'", False),
+        ("'Bash(git:*)'", False),
+        ("'Bash(npm ls)'", False),
+        ("Bash", False),
+        ("'Bash(git log*)', Bash", False),
+    ],
+)
+def test_who_may_only_look_at_a_repository_does_not_let_git_write(allowed: str, *, held: bool) -> None:
+    assert ("Bash(git *--output*)" in rules(allowed)[1]) is held
+    assert "Bash(git *--output*)" not in rules(allowed, "Bash")[1]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "Bash(:*)",
+        "Bash(x:* y)",
+        "Bash(x\\)",
+        "Bash(x > y)",
+        "Bash(x *; y)",
+        "Bash(x | y)",
+        "Bash(x && y *)",
+        "Write(a\\b)",
+        "Read({a,b})",
+        "Agent(x*)",
+        "Skill(a,b)",
+    ],
+)
+def test_an_allowed_pattern_that_cannot_be_said_is_left_out(pattern: str) -> None:
+    assert rules(json.dumps(pattern))[0] == []
+    assert f"stricter: {pattern} allows nothing: Claude Code cannot read the pattern" in of(json.dumps(pattern))
 
 
 def test_what_no_pattern_allows_is_refused_by_its_name() -> None:
     allow, deny = rules("")
     assert (allow, sorted(deny)) == ([], sorted(rest()))
-    assert rules("Read, 'Bash(git log*)'") == (["Read", "Bash(git log*)"], rest("Read", "Bash"))
+    assert rules("Read, 'Bash(npm ls*)'") == (["Read", "Bash(npm ls*)"], rest("Read", "Bash"))
     # Everything that runs, fetches, changes or reads is among them; what only talks and lists is not.
     assert {"Bash", "Monitor", "Write", "Edit", "NotebookEdit", "WebFetch", "WebSearch", "Agent", "Read", "Glob", "Grep", "Skill", "Workflow"} <= set(
         EVERYTHING
@@ -230,6 +331,17 @@ def test_a_persona_that_only_reads_has_no_tool_that_writes() -> None:
         ("'Bash(x*)'", "Bash", ["stricter: Bash(x*) allows nothing: deny takes the whole tool away"]),
         ("'Bash(a, b)'", "", ["stricter: Bash(a, b) is one command to Claude Code"]),
         ("Bash", "'Bash(a, b)'", ["stricter: Bash(a, b) is one command to Claude Code; each part of it is refused as well"]),
+        ("'Write(a, b)'", "", ["stricter: Write(a, b) is one path to Claude Code", _READ]),
+        ("Read", "'Read(a, b)'", ["stricter: Read(a, b) is one path to Claude Code; each part of it is refused as well"]),
+        (
+            "Read",
+            "'Read(app/[id]/x)'",
+            [
+                "stricter: Read(app/[id]/x) refuses whatever stands in the place of its brackets: they are a class of characters, or part of a name",
+                "weaker: Read(app/[id]/x) holds for the file tools alone: Claude Code's own sandbox ignores patterns on Linux",
+            ],
+        ),
+        ("Bash", "'Bash(x > y)'", ["stricter: Bash(x > y) refuses every call: Claude Code cannot read the pattern", _TAKEN.replace("WebFetch", "Bash")]),
         ("'Bash(git * push)'", "", ["weaker: Bash(git * push) allows every option at its first *, also those that run other commands"]),
         ("'Read(docs/*)'", "", ["weaker: Read(docs/*) is no bound in the project: Claude Code reads all of it unasked"]),
         ("'WebFetch(https://x)'", "", ["stricter: WebFetch(https://x) allows nothing: Claude Code cannot read the pattern"]),
@@ -332,7 +444,7 @@ def test_the_settings_of_the_two_personas_of_the_first_manifests() -> None:
         "env": ENVIRONMENT,
         "permissions": {
             "allow": ["Read", "Glob", "Grep", "Bash(git log*)", "Bash(git status*)"],
-            "deny": ["Write", "Edit", "Bash(git commit*)", "Bash(git push*)", *rest(*READS), *OWN],
+            "deny": ["Write", "Edit", "Bash(git commit*)", "Bash(git push*)", "Bash(git *--output*)", *rest(*READS), *OWN],
             **MODES,
         },
         "sandbox": {"enabled": False, "allowUnsandboxedCommands": False},
@@ -353,12 +465,12 @@ def test_the_settings_of_the_two_personas_of_the_first_manifests() -> None:
                 {
                     "matcher": "Bash",
                     "hooks": [
-                        {"type": "command", "if": "Bash(git commit*)", "command": "bash -c .wave/hooks/pre-commit-lint.sh || exit 2", "timeout": 86400},
+                        {"type": "command", "if": "Bash(git commit*)", "command": "/bin/sh -c .wave/hooks/pre-commit-lint.sh >&2 || exit 2", "timeout": 86400},
                     ],
                 },
             ],
             "PostToolUse": [
-                {"matcher": "Write", "hooks": [{"type": "command", "if": "Write(.//src/**)", "command": "bash -c 'npm test --silent'"}]},
+                {"matcher": "Write", "hooks": [{"type": "command", "if": "Write(.//src/**)", "command": "/bin/sh -c 'npm test --silent' >&2"}]},
             ],
         },
         "sandbox": {"enabled": False, "allowUnsandboxedCommands": False},
@@ -474,7 +586,25 @@ def test_gaps_of_its_own_sandbox() -> None:
         ("'Write(docs/*)'", "Write", "Write(.//docs/**)"),
         ("'Edit(*.go)'", "Edit", "Edit(*.go)"),
         ("'Read(/etc/x)'", "Read", "Read(//etc/x)"),
+        ("'Bash(x :*)'", "Bash", "Bash(x:*)"),
+        ("'Read(**)'", "Read", "Read(//**)"),
+        ("'Read(**/.env)'", "Read", "Read(//**/.env)"),
+        ("'Read(app/[id]/x)'", "Read", "Read(.//app/*/x)"),
         # Where the calls that are meant cannot be told it runs for all.
+        ("'Bash(:*)'", "Bash", None),
+        ("'Bash(x:* y)'", "Bash", None),
+        ("'Bash(x\\)'", "Bash", None),
+        ("'Bash(* > x)'", "Bash", None),
+        ("'Bash(x \"y\")'", "Bash", None),
+        ("'Bash(x \\y)'", "Bash", None),
+        ("'Bash(x # y)'", "Bash", None),
+        ("'Bash(X=1 y)'", "Bash", None),
+        ("'Bash(*| sh)'", "Bash", None),
+        ("'Bash(a && b)'", "Bash", None),
+        ("'Bash(*$(*)'", "Bash", None),
+        ("'Read({.env,n.txt})'", "Read", None),
+        ("'Read(.env, n.txt)'", "Read", None),
+        ("'Read(x\\)'", "Read", None),
         ("'Bash(a, b)'", "Bash", None),
         ("'Grep(x)'", "Grep", None),
         ("'*(x)'", "*", None),
@@ -532,10 +662,15 @@ HOSTILE = [
     ("'\"'\"' || exit 0 #", 2, ""),
     ("echo \"it's\" '\"' $HOME_IS_UNSET `echo c` $((1+1))", 0, "it's \" c 2\n"),
     ("cat <<E\none 'two' $\nE\nfalse", 2, "one 'two' $\n"),
-    ("cat <<'E'\nnever closed", 0, "never closed\n"),
+    ("cat <<'E'\nnever closed", 0, "never closed"),
     ("echo one\necho 'two\nthree'\n", 0, "one\ntwo\nthree\n"),
     ("echo 'a\tb'\n# end", 0, "a\tb\n"),
-    ("[[ a == a ]] && echo ${BASH_VERSION:+bash}", 0, "bash\n"),
+    ("[ a = a ] && echo ${NOT_SET:-sh}", 0, "sh\n"),
+    (
+        "echo '${CLAUDE_PLUGIN_ROOT}' '${CLAUDE_PLUGIN_DATA}' \"it's\" '$${{user_config.x}}'",
+        0,
+        "${CLAUDE_PLUGIN_ROOT} ${CLAUDE_PLUGIN_DATA} it's $${{user_config.x}}\n",
+    ),
     ("cat", 0, "the call\n"),
     ("grep -q forbidden", 2, ""),
     ("echo ä€🦊 \u2028end", 0, "ä€🦊 \u2028end\n"),
@@ -548,10 +683,11 @@ HOSTILE = [
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize(("command", "status", "out"), HOSTILE)
 def test_before_a_call_every_failure_refuses_it_whatever_the_command_holds(shell: str, command: str, status: int, out: str) -> None:
-    """Claude Code gives the line to /bin/sh, which on many systems is not bash."""
+    """Claude Code gives the line to /bin/sh, which may be any shell; what it prints there would be taken for a decision."""
     hook = HookRule(before=True, matcher=ToolPattern("*", None, Origin("")), command=command, origin=Origin(""))
     done = subprocess.run([shell, "-c", shell_command(hook)], input="the call\n", capture_output=True, text=True, encoding="utf-8", timeout=30, check=False)
-    assert (done.returncode, done.stdout) == (status, out), done.stderr
+    assert done.returncode == status, done.stderr
+    assert in_place(out, done), done.stdout
 
 
 @pytest.mark.needs("bash")
@@ -559,13 +695,47 @@ def test_before_a_call_every_failure_refuses_it_whatever_the_command_holds(shell
 def test_after_a_call_the_command_runs_as_it_is(command: str, out: str) -> None:
     hook = HookRule(before=False, matcher=ToolPattern("*", None, Origin("")), command=command, origin=Origin(""))
     done = subprocess.run(["sh", "-c", shell_command(hook)], input="the call\n", capture_output=True, text=True, encoding="utf-8", timeout=30, check=False)
-    assert (done.returncode, done.stdout) == (0, out), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert in_place(out, done), done.stdout
 
 
-def test_no_bash_is_a_refusal(tmp_path: Path) -> None:
-    hook = HookRule(before=True, matcher=ToolPattern("*", None, Origin("")), command="true", origin=Origin(""))
+def test_no_shell_of_the_path_runs_a_hook(tmp_path: Path) -> None:
+    for name in ("sh", "bash", "env"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 0\n", "utf-8")
+        (tmp_path / name).chmod(0o755)
+    hook = HookRule(before=True, matcher=ToolPattern("*", None, Origin("")), command="exit 1", origin=Origin(""))
     done = subprocess.run(["/bin/sh", "-c", shell_command(hook)], env={"PATH": str(tmp_path)}, capture_output=True, timeout=30, check=False)
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_no_name_that_would_be_replaced_is_left_in_a_hook(*, before: bool) -> None:
+    """With one of them Claude Code does not run it at all."""
+    for command in ("${CLAUDE_PLUGIN_ROOT}/x", "'${CLAUDE_PLUGIN_DATA}'", "'$''{'", "$${{x}}", "a'${'b"):
+        hook = HookRule(before=before, matcher=ToolPattern("*", None, Origin("")), command=command, origin=Origin(""))
+        assert "${" not in shell_command(hook)
+
+
+def test_what_hooks_are_worth_is_said_once() -> None:
+    found = planned("personas: {p: {adapter: claude, hooks: {PreToolUse: [{command: a}, {command: b}], PostToolUse: [{command: c}]}}, q: {adapter: claude}}\n")
+    said = [gap for gap in claude.gaps(found) if "may end a hook" in gap.what]
+    assert [(gap.shell, gap.effect.value, gap.origin) for gap in said] == [("persona-p", "weaker", found.personas_origin)]
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "said"),
+    [
+        ("preset: navigator", "", True),
+        ("preset: philosopher", "", True),
+        ("preset: implementer", "", False),  # any command is on its list
+        ("model: opus", "", False),
+        ("permissions: {allowed_tools: [Read]}", "", False),
+        ("preset: navigator", "runtime: {sandbox: {home: tmpfs}}\n", False),
+        ("preset: navigator", "runtime: {sandbox: {enabled: false}}\n", False),
+    ],
+)
+def test_what_a_session_leaves_to_the_next_one_is_said_where_the_list_is_partial(text: str, more: str, *, said: bool) -> None:
+    assert any("what a session leaves" in gap for gap in gaps(persona(text, more), general=True)) is said
 
 
 # --- what the published schema says of the keys that are used
@@ -769,6 +939,144 @@ def test_the_program_has_nothing_to_say_of_any_file_of_ours(tmp_path: Path) -> N
 def test_what_the_program_dislikes_would_be_seen(tmp_path: Path, change: Json, seen: str) -> None:
     value = {**settings(planned(SEED), fenced=False, name="implementer"), **change}
     assert any(seen in line for line in doctor(json.dumps(value), tmp_path / "x"))
+
+
+def played(permissions: Json, hooks: Json, calls: list[Call], place: Path) -> tuple[list[Result], str]:
+    """What the program does with calls by these settings, and what it says of them."""
+    project, home = place / "project", place / "home"
+    project.mkdir(parents=True)
+    home.mkdir()
+    for name in (".env", "n.txt", "br[a]ck", "b\\s"):
+        (project / name).write_text("CONTENT", "utf-8")
+    (place / "settings.json").write_text(json.dumps({"permissions": permissions, **hooks}), "utf-8")
+    with MessagesApi((*calls, Say("done"))) as api:
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "ANTHROPIC_API_KEY": "sk-ant-test", "ANTHROPIC_BASE_URL": api.url, **ENVIRONMENT}
+        argv = [CLAUDE, "--settings", str(place / "settings.json"), "--setting-sources", "", "-p", "Go on."]
+        done = subprocess.run(argv, cwd=project, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(api.results), done.stderr
+
+
+def call(text: str) -> Call:
+    """`Bash …`, `Read …` or `Agent …` as a call."""
+    tool, _, argument = text.partition(" ")
+    keys = {"Bash": "command", "Read": "file_path", "Agent": "subagent_type"}
+    return Call(tool, {keys[tool]: argument, **({"description": "x", "prompt": "x"} if tool == "Agent" else {})})
+
+
+ODD = {
+    "Bash(:*)": ["Bash touch q"],
+    "Bash(touch:* q)": ["Bash touch q", "Bash touch a q"],
+    "Bash(touch :*)": ["Bash touch q"],
+    "Bash(*:*)": ["Bash touch q"],
+    "Bash(touch *:*)": ["Bash touch q"],
+    "Bash(touch q\\)": ["Bash touch q"],
+    "Bash(mkdir *, touch *)": ["Bash touch q"],
+    "Bash(* > b)": ["Bash echo a > b"],
+    "Bash(*| sh)": ["Bash echo | sh"],
+    "Bash(**)": ["Bash touch q"],
+    "Bash(touch \\*)": ["Bash touch *"],
+    "Bash(touch \\(q\\))": ["Bash touch \\(q\\)"],
+    "Bash(touch 'q')": ["Bash touch 'q'"],
+    'Bash(touch "q" | *)': ['Bash touch "q" | cat'],
+    "Bash(touch q|*)": ["Bash touch q|cat"],
+    "Bash(touch q | *)": ["Bash touch q|cat", "Bash touch q | cat"],
+    "Bash(*&&*)": ["Bash true&&touch q"],
+    "Bash(true; touch *)": ["Bash true;touch q"],
+    "Bash(*;*)": ["Bash true;touch q", "Bash true; touch q"],
+    "Bash(* && touch *)": ["Bash true&&touch q", "Bash true && touch q"],
+    "Bash(* || touch *)": ["Bash false||touch q", "Bash false || touch q"],
+    "Bash(touch q #)": ["Bash touch q #"],
+    "Bash(X=1 touch q)": ["Bash X=1 touch q"],
+    "Read({.env,n.txt})": ["Read .env", "Read n.txt"],
+    "Read(.env, n.txt)": ["Read .env", "Read n.txt"],
+    "Read(**)": ["Read n.txt", "Read /etc/hostname"],
+    "Read(**/hostname)": ["Read /etc/hostname"],
+    "Read(br[a]ck)": ["Read br[a]ck"],
+    "Read(b\\s)": ["Read b\\s"],
+    "Read(n.txt\\)": ["Read n.txt"],
+    "Read([)": ["Read n.txt"],
+    "Agent(general*)": ["Agent general-purpose"],
+    "Agent(Explore, general-purpose)": ["Agent general-purpose"],
+}
+
+
+@pytest.mark.needs("claude")
+def test_the_program_refuses_what_an_odd_pattern_denies_and_has_nothing_to_say_of_it(tmp_path: Path) -> None:
+    def refused(at: int) -> tuple[list[bool], str]:
+        pattern, calls = list(ODD.items())[at]
+        permissions = settings(persona(f"permissions: {{deny: [{json.dumps(pattern)}]}}"))["permissions"]
+        results, said = played(permissions, {}, list(map(call, calls)), tmp_path / str(at))
+        return [result.is_error and bool(re.search("denied|No such tool", result.text)) for result in results], said
+
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        found = dict(zip(ODD, workers.map(refused, range(len(ODD))), strict=True))
+    assert found == {pattern: ([True] * len(calls), "") for pattern, calls in ODD.items()}
+
+
+@pytest.mark.needs("claude")
+def test_the_program_runs_a_hook_for_what_an_odd_matcher_means(tmp_path: Path) -> None:
+    meant = {pattern: calls for pattern, calls in ODD.items() if not pattern.startswith("Agent")}
+
+    def seen(at: int) -> tuple[list[bool], str]:
+        pattern, calls = list(meant.items())[at]
+        # It would not run at all for the first of these names, and would let the call pass for what is printed.
+        command = "echo '{\"async\": true} ${CLAUDE_PLUGIN_ROOT}${CLAUDE_PLUGIN_DATA}'; exit 1"
+        value = settings(persona(f"hooks: {{PreToolUse: [{{matcher: {json.dumps(pattern)}, command: {json.dumps(command)}}}]}}"))
+        hooks = {key: value[key] for key in ("disableAllHooks", "hooks")}
+        results, said = played(value["permissions"], hooks, list(map(call, calls)), tmp_path / str(at))
+        return [result.is_error and "hook error" in result.text for result in results], said
+
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        found = dict(zip(meant, workers.map(seen, range(len(meant))), strict=True))
+    assert found == {pattern: ([True] * len(calls), "") for pattern, calls in meant.items()}
+
+
+GIT = (
+    "--output=x",
+    '"--output=x"',
+    '--out""put=x',
+    "--out\\put=x",
+    "$'--output=x'",
+    '--outp"$Z"ut=x',
+    "--o{u,}tput=x",
+    "--output x",
+    '"--out"put=x',
+    "--out$()put=x",
+)
+
+
+@pytest.mark.needs("claude", "git")
+def test_the_program_lets_git_write_no_file_however_it_is_spelled(tmp_path: Path) -> None:
+    permissions = settings(persona("permissions: {allowed_tools: [Read, 'Bash(git diff*)']}"))["permissions"]
+    calls = [Call("Bash", {"command": f"git diff --no-index .env n.txt {words}"}) for words in (*GIT, "--stat")]
+    [*written, looked], said = played(permissions, {}, calls, tmp_path)
+    assert [result.is_error and "denied" in result.text for result in written] == [True] * len(GIT)
+    assert "denied" not in looked.text
+    assert (said, sorted(path.name for path in (tmp_path / "project").iterdir())) == ("", [".env", "b\\s", "br[a]ck", "n.txt"])
+
+
+@pytest.mark.needs("claude")
+def test_the_program_can_read_every_rule_for_whatever_is_denied(tmp_path: Path) -> None:
+    """All pairs of what is odd, behind a word and alone: what it says of none of them it would say of each."""
+    pieces = ("x", "*", "**", ":*", "\\", "'", '"', "(", ")", "{", "}", "[", ",", "|", ">", " ", "/", "..", "!", "~", "#", "?", "$", "=")
+    texts = [f"{start}{one}{two}" for start in ("", "x ") for one in pieces for two in pieces]
+    found: set[str] = set()
+    for tool in ("Bash", "Read", "Edit", "Agent", "Skill", "WebFetch"):
+        for text in texts:
+            with contextlib.suppress(ManifestError):
+                found.update(rules("'*'", json.dumps(f"{tool}({text})"))[1])
+    assert len(found) > 1000
+    permissions = {"deny": sorted(found)}
+    _, said = played(permissions, {}, [], tmp_path)
+    assert said == ""
+    assert doctor(json.dumps({"env": ENVIRONMENT, "permissions": permissions}), tmp_path / "doctor") == []
+
+
+@pytest.mark.needs("claude")
+def test_the_program_has_nothing_to_say_of_all_tools_when_it_works(tmp_path: Path) -> None:
+    _, said = played({"deny": list(claude_rules.TOOLS)}, {}, [], tmp_path)
+    assert said == ""
 
 
 @pytest.mark.needs("claude")

@@ -27,7 +27,7 @@ ROWS = (
     ("suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
-    ("backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.tool_lists", "backends.opencode", "backends.gemini", "backends.programs"),
+    ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
     ("backends.agents", "backends.bwrap", "backends.landlock", "backends.srt"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),

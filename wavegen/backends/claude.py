@@ -11,6 +11,7 @@ from wavegen import adapters
 from wavegen.backends import File
 from wavegen.backends.claude_hooks import hooks_of
 from wavegen.backends.claude_rules import Found, rules_of
+from wavegen.backends.tool_lists import left_behind
 from wavegen.manifest import NetworkMode
 from wavegen.path_rules import OWN_FILES
 from wavegen.policy import Access, Agent, AgentKind, Anchor, DomainRule, Effect, Gap, HostPath, Origin, PathRule, PersonaPolicy, Plan
@@ -158,12 +159,13 @@ _WEAKER_SANDBOX = (
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What a manifest asks for that Claude Code does not do."""
-    for persona, _ in _personas(plan):
+    for persona, agent in _personas(plan):
         found = rules_of(persona)
         hooks_of(persona, found)
         for departure in found.departures:
             yield _gap(persona, departure.effect, departure.what, departure.remedy, departure.origin)
         yield from _of_lists(plan, persona, found)
+        yield from left_behind(NAME, persona, agent, plan.personas_origin)
         if persona.fence.fenced:
             yield from _of_its_sandbox(plan, persona)
 
@@ -189,6 +191,13 @@ def _of_lists(plan: Plan, persona: PersonaPolicy, found: Found) -> Iterator[Gap]
         )
         what += "without the persona's script, what ~/.claude/settings.json allows"
         yield _gap(persona, Effect.WEAKER, what, "deny what must never happen, or set project: read", plan.personas_origin)
+
+    if persona.hooks:
+        what = (
+            "hooks run where the agent's commands run: one of those may end a hook that takes time, and what a hook calls by name is found on a PATH that may"
+            " hold directories the agent wrote; the call passes then"
+        )
+        yield _gap(persona, Effect.WEAKER, what, "call programs by their paths, and leave to the fence what must hold", plan.personas_origin)
 
 
 def _of_its_sandbox(plan: Plan, persona: PersonaPolicy) -> Iterator[Gap]:

@@ -1,10 +1,16 @@
-"""Hooks of a manifest → hooks of Claude Code, whose commands refuse a call as Wave has it: by any failure. Pure."""
+"""Hooks of a manifest → hooks of Claude Code, whose commands refuse a call as Wave has it: by any failure. Pure.
+
+What Claude Code does was tried with version 2.1.332, and is read from it: a line is given to `/bin/sh`, whatever SHELL and PATH say; with
+`${CLAUDE_PLUGIN_ROOT}` or `${CLAUDE_PLUGIN_DATA}` in it nothing is run at all, and the call passes; and what it prints is read as JSON, which
+may allow the call, or have its status ignored. A condition is held against each command of a line by itself, without redirections and quotes.
+"""
 
 from __future__ import annotations
 
 import re
 
-from wavegen.backends.claude_rules import MCP, RENAMED, Found, advice, command_of, commands, glob, matching, path_of
+from wavegen.backends.claude_rules import MCP, RENAMED, Found, advice, command_of, glob, matching, path_of
+from wavegen.backends.tool_lists import every
 from wavegen.policy import Effect, HookRule, PersonaPolicy, ToolPattern
 from wavegen.quote import posix
 
@@ -28,12 +34,17 @@ def hooks_of(persona: PersonaPolicy, found: Found) -> dict[str, object]:
 
 
 def shell_command(hook: HookRule) -> str:
-    """What /bin/sh is given: the manifest's command as one argument of bash, so that nothing in it reaches beyond.
+    """What /bin/sh is given: the manifest's command as one argument of another, so that nothing in it reaches beyond.
 
-    Before a call only status 2 refuses it, and any other failure lets it pass, also that of a program that is not there.
+    Before a call only status 2 refuses it, and any other failure lets it pass, also that of a program that is not there. What it prints may
+    hold what the agent wrote, so that none of it goes where decisions are read. No name that Claude Code would replace is left in one piece.
     """
-    line = f"bash -c {posix(hook.command)}"
+    line = f"/bin/sh -c {posix(hook.command).replace('${', _BROKEN)} >&2"
     return f"{line} || exit 2" if hook.before else line
+
+
+_BROKEN = "$''{"
+"""`${` between two single quotes."""
 
 
 def _where(hook: HookRule, found: Found) -> tuple[str, str] | None:
@@ -56,9 +67,16 @@ def _where(hook: HookRule, found: Found) -> tuple[str, str] | None:
 
 def _condition(pattern: ToolPattern, tool: str) -> str:
     text = pattern.specifier or ""
+    if len(every(text)) > 1:
+        return ""
     if tool in ("Read", "Edit", "Write"):
         path = path_of(text, deny=True)
         return f"{tool}({path})" if path else ""
-    if tool == "Bash" and len(commands(text)) == 1:
-        return f"Bash({command_of(text)})"
+    if tool == "Bash" and not _CHANGED.search(text):
+        command = command_of(text)
+        return f"Bash({command})" if command else ""
     return ""
+
+
+_CHANGED = re.compile(r"[;&|<>`()\"'\\#]|^[^ ]*=")
+"""What no single command has when it is compared: what stands between them, quotes, comments, and assignments before them."""

@@ -3,7 +3,8 @@
 What the rules do was tried with version 2.1.332: `Tool` in deny takes the tool out of what the model is offered, and a rule for paths is
 consulted as `Read(path)` by everything that reads, and as `Edit(path)` by everything that writes. A path is spelled `.//x` where it hangs
 from the directory that the agent is started in: `./x` and `x` match at any depth where no further slash is in them, and `/x` would hang
-from the directory of the settings file.
+from the directory of the settings file. A rule that it cannot read is skipped, and one that it reads otherwise than it is meant holds
+nothing: what cannot be said is not written.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from wavegen.backends.tool_lists import every, part_of_git, unclear
 from wavegen.policy import Effect, Origin, PersonaPolicy, ToolPattern
 
 TOOLS = (
@@ -45,9 +47,14 @@ _SPECIFIED = frozenset(("Bash", "PowerShell", "Agent", "Skill", "WebFetch"))
 """The tools besides those with paths whose rules have a specifier."""
 MCP = "mcp__"
 ALL_MCP = "mcp__*"
+GIT_WRITES = "Bash(git *--output*)"
+"""Git writes a file by it: a start-up file of the home, which then runs commands. It also matches quoted and escaped spellings."""
 
-_VARIABLE = re.compile(r"\$[A-Za-z_]")
+_UNSAID = re.compile(r"(?:^|/)\.\.(?:/|$)|:\*|[{\\]|^(?:!|\$[A-Za-z_]|~[^/])")
+_WITHIN = re.compile(r"[^/]\*\*[^*]|/\*\*[^*/]")  # ** is more than a * only where it is all between two slashes
 _GLOB = re.compile(r"[*?\[\]]")
+_CLASS = re.compile(r"\[[^\]]*\]|[\[\]]")
+_AGENT = re.compile(r"[A-Za-z0-9_:-]+")  # it has no patterns for them
 _OPTIONS_BEFORE = re.compile(r"\S+ +\*+ +\S.*")
 _DOMAIN = re.compile(r"domain:[A-Za-z0-9.*_-]+")  # one with a port is taken, and never matches
 
@@ -102,6 +109,8 @@ def rules_of(persona: PersonaPolicy) -> Found:
         rest.remove("Read")
         what = "files can be read though Read is not allowed: without it nothing could be written"
         found.depart(persona.origin, Effect.WEAKER, what, "add Read to allowed_tools")
+    if part_of_git(persona) and "Bash" not in whole:
+        found.deny.append(GIT_WRITES)
     found.deny += rest
     if not any(tool.startswith(MCP) or tool == "*" for tool in named):
         found.deny.append(ALL_MCP)
@@ -164,14 +173,27 @@ def _deny(pattern: ToolPattern, found: Found) -> None:
         return
     found.deny += rules
     if len(rules) > 1:
-        found.depart(origin, Effect.STRICTER, f"{pattern} is one command to Claude Code; each part of it is refused as well", _ONE_EACH)
-    if tool in _PATHS and _ignored_by_the_sandbox(rules[0]):
+        what = f"{pattern} is one {_thing(tool)} to Claude Code; each part of it is refused as well"
+        found.depart(origin, Effect.STRICTER, what, _ONE_EACH)
+    if tool in _PATHS:
+        _denied_path(pattern, rules, found)
+
+
+def _denied_path(pattern: ToolPattern, rules: tuple[str, ...], found: Found) -> None:
+    if _CLASS.search(pattern.specifier or ""):
+        what = f"{pattern} refuses whatever stands in the place of its brackets: they are a class of characters, or part of a name"
+        found.depart(pattern.origin, Effect.STRICTER, what, "write * or the whole name")
+    if any(map(_ignored_by_the_sandbox, rules)):
         what = f"{pattern} holds for the file tools alone: Claude Code's own sandbox ignores patterns on Linux"
-        found.depart(origin, Effect.WEAKER, what, "name files and directories, or use wavegen's fence with deny_read_paths")
+        found.depart(pattern.origin, Effect.WEAKER, what, "name files and directories, or use wavegen's fence with deny_read_paths")
 
 
 _REWRITE = "write Tool, Bash(command *), Edit(path), Read(path) or WebFetch(domain:name)"
-_ONE_EACH = "write one entry for each command"
+_ONE_EACH = "write one entry for each"
+
+
+def _thing(tool: str) -> str:
+    return "path" if tool in _PATHS else "command"
 
 
 def _allow(pattern: ToolPattern, denied: set[str], persona: PersonaPolicy, found: Found) -> set[str]:
@@ -198,8 +220,8 @@ def _allow(pattern: ToolPattern, denied: set[str], persona: PersonaPolicy, found
     found.allow += rules
     if tool in _READERS:
         found.depart(origin, Effect.WEAKER, f"{pattern} is no bound in the project: Claude Code reads all of it unasked", "use deny_read_paths")
-    if tool == "Bash" and len(commands(pattern.specifier)) > 1:
-        found.depart(origin, Effect.STRICTER, f"{pattern} is one command to Claude Code", _ONE_EACH)
+    if (tool == "Bash" or tool in _PATHS) and len(every(pattern.specifier)) > 1:
+        found.depart(origin, Effect.STRICTER, f"{pattern} is one {_thing(tool)} to Claude Code", _ONE_EACH)
     if tool == "Bash" and _OPTIONS_BEFORE.fullmatch(pattern.specifier):
         what = f"{pattern} allows every option at its first *, also those that run other commands"
         found.depart(origin, Effect.WEAKER, what, "write * behind the subcommand alone")
@@ -250,40 +272,64 @@ def _made_by_edit(persona: PersonaPolicy, whole: set[str], found: Found) -> None
 def _specified(pattern: ToolPattern, *, deny: bool) -> tuple[str, ...]:
     """The rules for some calls of a tool, the first of which is the pattern itself; none where it cannot be said."""
     tool, text = pattern.tool, pattern.specifier or ""
+    texts = every(text) if deny else (text,)
     if tool in _PATHS:
-        path = path_of(text, deny=deny)
-        return (f"{_PATHS[tool]}({path})",) if path else ()
+        said = tuple(path_of(one, deny=deny) for one in texts)
+        return tuple(dict.fromkeys(f"{_PATHS[tool]}({path})" for path in said)) if all(said) else ()
     tool = RENAMED.get(tool, tool)
-    if tool not in _SPECIFIED or (tool == "WebFetch" and not _DOMAIN.fullmatch(text)):
+    if tool not in _SPECIFIED or (tool in _SHAPES and not _SHAPES[tool].fullmatch(text)) or _open_end(text):
         return ()
     if tool != "Bash":
         return (f"{tool}({text})",)
-    parts = commands(text)
-    texts = (text, *parts) if deny and len(parts) > 1 else (text,)
-    return tuple(f"Bash({command_of(one)})" for one in texts)
+    # Each command of a line has to be allowed by itself, and what is redirected is a matter of rules for paths.
+    if not deny and _JOINED.search(_QUOTED.sub("", text)):
+        return ()
+    said = tuple(map(command_of, texts))
+    return tuple(dict.fromkeys(f"Bash({command})" for command in said)) if all(said) else ()
 
 
-def commands(text: str) -> tuple[str, ...]:
-    """The parts of a list with commas: to Claude Code it is one command."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+_SHAPES = {"WebFetch": _DOMAIN, "Agent": _AGENT, "Skill": re.compile(r"[^,{}]+")}
+
+
+def _open_end(text: str) -> bool:
+    """Whether a final backslash would take the closing bracket."""
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 
 def command_of(text: str) -> str:
-    """A pattern for commands, in which every `*` is one."""
-    # Before a final `:*` a `*` is taken for itself, and matches next to nothing.
-    body = text.removesuffix(":*")
-    return f"{body}*" if body != text and "*" in body else text
+    """A pattern for commands, in which every `*` is one; empty where Claude Code cannot be told it."""
+    body = text.removesuffix(":*").rstrip()
+    bare = _QUOTED.sub("", text)
+    # Redirections are cut off before a command is compared; several commands are compared in a spelling of its own, with one blank around
+    # what joins them, and without their quotes.
+    if unclear(text) or _ESCAPED.search(body) or _JOINED.search(_APART.sub("", bare)) or (_JOINED.search(bare) and _CHANGED.search(text)):
+        return ""
+    if body == text:
+        return text
+    # Before a final `:*` a `*` is taken for itself, and matches next to nothing; so is a blank.
+    return f"{body.rstrip('*')}*" if "*" in body else f"{body}:*"
+
+
+_ESCAPED = re.compile(r"\\(?:[()*\\]|$)|^[^ ]*=[^ ]*[*(]")
+"""Where a backslash is the rule's own: before a bracket, a star and its end. And a variable whose value would be any."""
+_JOINED = re.compile(r"[;&|<>]")
+_APART = re.compile(r"(?<=[* ])(?:\|\|?|&&)(?=[* ])|(?<=\*);(?=\*)")
+_CHANGED = re.compile(r"[\"'\\`${(#=]|  |[;&|] *:\*$")
+_QUOTED = re.compile(r"\"[^\"*]*\"|'[^'*]*'")
 
 
 def path_of(text: str, *, deny: bool) -> str:
     """A path as Claude Code's rules spell it; empty where they cannot say it.
 
     A bare name or pattern of a deny rule matches at any depth, as in .gitignore; so does a bare pattern of an allow rule, but a bare name is
-    that file alone.
+    that file alone. `**/x` of a deny rule is x wherever it is, also outside of the project. A class of characters would not match a file
+    that has these very brackets in its name.
     """
+    if deny:
+        text = re.sub(r"\*{3,}", "**", _CLASS.sub("*", text))
     parts = text.split("/")
-    # Braces are no pattern to it, `!` would turn the rule round, and variables and other homes are not looked up.
-    if ".." in parts or ":*" in text or "{" in text or text.startswith("!") or _VARIABLE.match(text) or (text.startswith("~") and parts[0] != "~"):
+    # Braces are no pattern to it, `!` would turn the rule round, backslashes match nothing, and variables and other homes are not looked up.
+    if _UNSAID.search(text) or (deny and _WITHIN.search(text)):
         return ""
     tail = [part for part in parts if part not in ("", ".")]
     root = "//" if text.startswith("/") else ""
@@ -295,6 +341,10 @@ def path_of(text: str, *, deny: bool) -> str:
     if tail[-1] == "*" and len(tail) > 1:
         tail[-1] = "**"
     below = "/".join(tail)
+    if deny and text.startswith("**"):
+        # Not a name that only begins so, as **.key.
+        root = "//" if tail[0] == "**" else ""
+        below = below if below.strip("*/") else "**"
     if root:
         return root + below
     if below == "**":

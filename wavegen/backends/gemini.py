@@ -11,7 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wavegen.backends import File, guidance, header
-from wavegen.backends.tool_lists import EDITS, Share, allowed_path, command, common_gaps, denied_path, everything, gap, share, working
+from wavegen.backends.tool_lists import (
+    EDITS,
+    Share,
+    allowed_path,
+    command,
+    common_gaps,
+    denied_path,
+    every,
+    everything,
+    gap,
+    part_of_git,
+    share,
+    unclear,
+    working,
+)
 from wavegen.policy import Agent, AgentKind, Effect, Gap, Origin, PersonaPolicy, Plan, ToolPattern
 from wavegen.quote import comment, toml
 
@@ -91,11 +105,10 @@ def rules(persona: PersonaPolicy) -> Iterator[Rule]:
         yield from _allowing(tool, share(persona, tool))
     for tool in _TOOLS:
         yield from _denying(tool, share(persona, tool))
-    commands = [command(pattern.specifier or "") for pattern in share(persona, "Bash").some]
-    if commands:
+    if share(persona, "Bash").some:
         why = Origin("a command is known by the call's own arguments, not by what they hold")
         yield Rule(tools=(_SHELL,), key="argsPattern", value=_NESTED_COMMAND, allow=False, priority=_DENY, origin=why)
-    if any(text.startswith("git ") and text != "git *" for text in commands):
+    if part_of_git(persona):
         yield Rule(tools=(_SHELL,), key="commandRegex", value=_GIT_WRITES, allow=False, priority=_DENY, origin=Origin("git writes a file by it"))
 
 
@@ -112,11 +125,12 @@ def _denying(tool: str, found: Share) -> Iterator[Rule]:
     if found.gone:
         yield Rule(tools=_TOOLS[tool], allow=False, priority=_DENY, origin=_said(found.gone))
     for pattern in found.denied if found.kept else ():
-        part = _denied(tool, pattern)
-        if part is None:
+        parts = _denied(tool, pattern)
+        if parts is None:
             yield Rule(tools=_TOOLS[tool], allow=False, priority=_DENY, origin=_said(pattern))
             continue
-        yield Rule(tools=(_PATHS.get(tool, _SHELL),), key=part[0], value=part[1], allow=False, priority=_DENY, origin=_said(pattern))
+        for key, value in parts:
+            yield Rule(tools=(_PATHS.get(tool, _SHELL),), key=key, value=value, allow=False, priority=_DENY, origin=_said(pattern))
         if tool == "Read":  # its other tool takes many paths, and patterns of them
             yield Rule(tools=_TOOLS[tool][1:], allow=False, priority=_DENY, origin=_said(pattern))
 
@@ -134,7 +148,7 @@ _FIRST = re.compile(r"([^*?]*[^*? ])( ?\*)?")
 def _allowed(tool: str, pattern: ToolPattern) -> Part | None:
     """What of a tool's arguments an entry allows; None for what cannot be said exactly."""
     specifier = pattern.specifier or "*"
-    if len(_literal(specifier)) > _LONGEST:
+    if len(_literal(specifier)) > _LONGEST or (tool == "Bash" and unclear(specifier)):
         return None
     if tool == "Bash":
         words = _FIRST.fullmatch(command(specifier))
@@ -149,10 +163,17 @@ def _allowed(tool: str, pattern: ToolPattern) -> Part | None:
     return "argsPattern", rf'\x00"file_path":"(?!{_ANY}\.\.){start}{_expression(path.tail)}"\x00'
 
 
-def _denied(tool: str, pattern: ToolPattern) -> Part | None:
+def _denied(tool: str, pattern: ToolPattern) -> tuple[Part, ...] | None:
     """What of a tool's arguments an entry denies; None for all of them."""
-    specifier = pattern.specifier or "*"
+    found = [_part(tool, text) for text in every(pattern.specifier or "*")]
+    parts = tuple(part for part in found if part)
+    return parts if len(parts) == len(found) else None
+
+
+def _part(tool: str, specifier: str) -> Part | None:
     if tool == "Bash":
+        if unclear(specifier):
+            return None
         text = command(specifier)
         # A blank may be several; after a word comes a blank, an escaped quote, tab or newline, or the end.
         body, end = (text[:-2], r'[ "\\]') if text.endswith(" *") else (text[:-1], "") if text.endswith("*") else (text, '"')
@@ -167,8 +188,9 @@ def _denied(tool: str, pattern: ToolPattern) -> Part | None:
 
 def _expression(text: str) -> str:
     """A pattern with `*` and `?` as a regular expression for JSON text."""
-    parts = re.split(r"(\*+|\?)", text)
-    return "".join(r"[^\x00]" if part == "?" else _ANY if part.startswith("*") else _literal(part) for part in parts)
+    parts = re.split(r"(/\*\*/|\*+|\?)", text)
+    said = {"?": r"[^\x00]", "/**/": f"/(?:|{_ANY}/)"}  # a ** between slashes may be no directory at all
+    return "".join(said.get(part) or (_ANY if part.startswith("*") else _literal(part)) for part in parts)
 
 
 def _literal(text: str) -> str:
@@ -200,8 +222,8 @@ def _command_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
             yield gap(NAME, persona, Effect.STRICTER, what, "write the words that it begins with, and * behind them", pattern.origin)
     for pattern in bash.denied if bash.kept else ():
         if _denied("Bash", pattern) is None:
-            what = "a pattern is longer than gemini reads: it denies the whole tool"
-            yield gap(NAME, persona, Effect.STRICTER, what, "write a shorter one", pattern.origin)
+            what = "a pattern is longer than gemini reads, or has `:*` before its end: it denies the whole tool"
+            yield gap(NAME, persona, Effect.STRICTER, what, "write a shorter one, and * where any text may stand", pattern.origin)
 
 
 def _path_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from wavegen.adapters import HOME_SETTINGS
 from wavegen.backends import File, guidance
-from wavegen.backends.tool_lists import EDITS, allowed_path, command, common_gaps, denied_path, everything, gap, share, working
+from wavegen.backends.tool_lists import EDITS, allowed_path, command, common_gaps, denied_path, every, everything, gap, part_of_git, share, unclear, working
 from wavegen.policy import Access, Agent, AgentKind, Anchor, Effect, Gap, HostPath, PersonaPolicy, Plan, ToolPattern
 from wavegen.quote import json_text
 
@@ -88,7 +88,7 @@ def _rule(persona: PersonaPolicy, name: str, tools: tuple[str, ...]) -> Rule:
     table = {"*": "allow" if any(found.whole for found in shares) else "deny"}
     for pattern in (pattern for found in shares for pattern in found.some):
         table.update(dict.fromkeys(_allowed(name, pattern), "allow"))
-    if name == "bash" and any(key.startswith("git ") and key != "git *" for key in table):
+    if name == "bash" and part_of_git(persona):
         table.update(dict.fromkeys(_GIT_WRITES, "deny"))
     for key in (key for found in shares for pattern in found.denied for key in _denied(name, pattern)):
         if key == "*":
@@ -101,18 +101,26 @@ def _rule(persona: PersonaPolicy, name: str, tools: tuple[str, ...]) -> Rule:
 def _allowed(name: str, pattern: ToolPattern) -> tuple[str, ...]:
     specifier = pattern.specifier or "*"
     if name == "bash":
-        return (command(specifier),)
+        return () if unclear(specifier) else (command(specifier),)
     path = allowed_path(specifier) if name in _PATHS else None
     if path is None:
         return ()
     if path.absolute:
         return (f"*../{path.tail}",)  # opencode compares paths relative to the repository
-    return (path.tail, f"*/{path.tail}") if path.deep and not path.tail.startswith("*") else (path.tail,)
+    near = path.tail.replace("/**/", "/")  # to it a ** between slashes is at least one directory
+    tails = tuple(dict.fromkeys((path.tail, near)))
+    return tuple(place + tail for place in (("", "*/") if path.deep and not path.tail.startswith("*") else ("",)) for tail in tails)
 
 
 def _denied(name: str, pattern: ToolPattern) -> tuple[str, ...]:
-    specifier = pattern.specifier or "*"
+    return tuple(key for text in every(pattern.specifier or "*") for key in _keys(name, text))
+
+
+def _keys(name: str, specifier: str) -> tuple[str, ...]:
+    """What one pattern denies; `*` for the whole, where it cannot be told."""
     if name == "bash":
+        if unclear(specifier):
+            return ("*",)
         # It expands a leading ~ or $HOME, which the command that it compares still has.
         found = re.sub(r"^[~$]", "?", command(specifier))
         return (f"{found} *" if _NO_KEY.fullmatch(found) else found,)
@@ -142,6 +150,7 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             what = "settings in the persona's own home win over these (~/.config/opencode, ~/.opencode): what is written there once holds from then on"
             yield gap(NAME, persona, Effect.WEAKER, what, "start from an empty home where that matters; the fence holds all the same", agent.origin)
         yield from common_gaps(NAME, persona, agent, _SPECIFIED)
+        yield from _command_gaps(persona)
         yield from _edit_gaps(persona, agent)
         yield from _path_gaps(persona, agent)
         if agent.model and "/" not in agent.model:
@@ -150,9 +159,18 @@ def gaps(plan: Plan) -> Iterator[Gap]:
 
 
 def _settings_kept_out(persona: PersonaPolicy) -> bool:
-    """Whether every start finds these directories as empty as the first."""
-    gone = {rule.path for rule in persona.fence.paths if rule.access in (Access.HIDE, Access.SCRATCH)}
+    """Whether every start finds these directories as empty as the first. A path that is hidden is the host's: what a private home has there stays."""
+    gone = {rule.path for rule in persona.fence.paths if rule.access is Access.SCRATCH}
     return gone >= {HostPath(Anchor.HOME, place) for place in HOME_SETTINGS[AgentKind.OPENCODE]}
+
+
+def _command_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
+    bash = share(persona, "Bash")
+    for pattern in (*bash.some, *(bash.denied if bash.kept else ())):
+        if any(map(unclear, every(pattern.specifier or "*"))):
+            said = "is not allowed" if pattern in bash.some else "denies the whole tool"
+            what = f"{pattern} {said}: `:*` stands for arguments at the end of a command alone"
+            yield gap(NAME, persona, Effect.STRICTER, what, "write * where any text may stand", pattern.origin)
 
 
 def _edit_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:

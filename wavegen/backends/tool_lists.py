@@ -78,9 +78,27 @@ def working(plan: Plan, kind: AgentKind) -> Iterator[tuple[PersonaPolicy, Agent]
 # --- specifiers
 
 
+def every(specifier: str) -> tuple[str, ...]:
+    """A pattern, and the parts that it has where it is a list with commas: some mean it as one, some as each of them."""
+    parts = tuple(part.strip() for part in specifier.split(",") if part.strip())
+    return (specifier, *parts) if len(parts) > 1 else (specifier,)
+
+
+def unclear(specifier: str) -> bool:
+    """Whether a pattern for commands has `:*` where no program takes it as it is meant: with nothing before it, or something behind it."""
+    body = specifier.removesuffix(":*").rstrip()
+    return not body or ":*" in body
+
+
 def command(specifier: str) -> str:
     """The pattern for a command: `git log:*` is the older spelling of `git log *`."""
-    return specifier.removesuffix(":*") + " *" if specifier.endswith(":*") else specifier
+    return specifier.removesuffix(":*").rstrip() + " *" if specifier.endswith(":*") else specifier
+
+
+def part_of_git(persona: PersonaPolicy) -> bool:
+    """Whether git is allowed by patterns, and not as a whole. What only looks at a repository writes a file by --output."""
+    commands = [command(pattern.specifier or "") for pattern in share(persona, "Bash").some]
+    return any(text.startswith("git ") and text != "git *" for text in commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +112,32 @@ class PathPattern:
     """Whether it holds in every directory, as .gitignore has it for what has no slash."""
 
 
-_ODD = re.compile(r"[\[\]{}\\]|(?:^|/)\.\.(?:/|$)|^~")
+_ODD = re.compile(r"[\[\]{}\\]|:\*|(?:^|/)\.\.(?:/|$)|^[~!$]")
 
 
 def allowed_path(specifier: str) -> PathPattern | None:
     """The path of an entry that allows; None for what no program here can be told exactly: classes, `..`, the home directory."""
-    if _ODD.search(specifier):
+    parts = [part for part in specifier.split("/") if part not in ("", ".")]
+    if _ODD.search(specifier) or not parts:
         return None
-    absolute, tail = specifier.startswith("/"), specifier.lstrip("/").removeprefix("./")
-    deep = not absolute and ("/" not in tail or tail.startswith("**/"))
-    tail = tail.removeprefix("**/")
-    return PathPattern(tail, absolute, deep) if tail else None
+    if specifier.endswith("/"):
+        parts.append("*")
+    absolute = specifier.startswith("/")
+    deep = not absolute and (len(parts) == 1 or parts[0] == "**")
+    tail = "/".join(parts).removeprefix("**/")
+    return PathPattern(tail, absolute, deep)
 
 
 def denied_path(specifier: str) -> str:
     """The end of a path for an entry that denies: whatever it hangs from, and `*` for what cannot be told."""
-    tail = re.sub(r"\[[^\]]*\]|\{[^}]*\}|[\[\]{}\\]", "*", specifier)
-    return re.sub(r"^(?:~?/|~|\.{1,2}/|\*\*/)+", "", tail).rstrip("/") or "*"
+    parts = [part for part in specifier.split("/") if part not in ("", ".")]
+    while parts and (parts[0] in ("..", "**", "~") or (len(parts) > 1 and parts[0].startswith(("~", "$")))):
+        del parts[0]
+    if ".." in parts or ":*" in specifier or specifier.startswith("!"):
+        return "*"
+    tail = re.sub(r"\[[^\]]*\]|\{[^}]*\}|[\[\]{}\\]|^[~$]", "*", "/".join(parts))
+    # `a/**/b` is also a/b.
+    return re.sub(r"/(?:\*\*+/)+", "/*", tail) or "*"
 
 
 # --- what is the same for all of them
@@ -138,6 +165,21 @@ def common_gaps(program: str, persona: PersonaPolicy, agent: Agent, specified: C
             "patterns of commands are no barrier: what they let through may write files (git log --output=x, > x) or start other programs (find -exec, sh -c)"
         )
         yield gap(program, persona, Effect.WEAKER, what, "leave files and network to the fence: project: read, allowed_domains", agent.origin)
+    yield from left_behind(program, persona, agent, agent.origin)
+
+
+def left_behind(program: str, persona: PersonaPolicy, agent: Agent, origin: Origin) -> Iterator[Gap]:
+    """What a session may leave to the next one: said once for a persona, by the first of its programs that has lists."""
+    first = next((one for one in persona.agents if one.kind in _LISTED), None)
+    if agent != first or not (persona.fence.fenced and persona.fence.private_home and listed(persona)) or share(persona, "Bash").whole:
+        return
+    if share(persona, "Bash").some or any(share(persona, tool).kept for tool in EDITS):
+        what = "what a session leaves in the private home (start-up files of shells, ~/.gitconfig, the agent's memory) is there when the next one starts,"
+        what += " and may run commands beyond the list, within the fence"
+        yield gap(program, persona, Effect.WEAKER, what, "home: tmpfs", origin)
+
+
+_LISTED = (AgentKind.CLAUDE, AgentKind.OPENCODE, AgentKind.GEMINI)
 
 
 def _pattern_gaps(program: str, persona: PersonaPolicy, pattern: ToolPattern, specified: Collection[str], *, allows: bool) -> Iterator[Gap]:
@@ -155,3 +197,6 @@ def _pattern_gaps(program: str, persona: PersonaPolicy, pattern: ToolPattern, sp
         yield gap(
             program, persona, Effect.STRICTER, what, "name the whole tool; what it reaches is the fence's: allowed_domains, deny_read_paths", pattern.origin
         )
+    elif pattern.specifier is not None and len(every(pattern.specifier)) > 1:
+        what = f"{pattern} is one pattern to {program}" + ("" if allows else "; each part of it is denied as well")
+        yield gap(program, persona, Effect.STRICTER, what, "write one entry for each", pattern.origin)
