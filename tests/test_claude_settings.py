@@ -20,6 +20,7 @@ from messages_api import Call, MessagesApi, Result, Say
 
 from wavegen.backends import claude, claude_rules
 from wavegen.backends.claude_hooks import shell_command
+from wavegen.defaults import HOME_SECRETS
 from wavegen.errors import ManifestError
 from wavegen.nodes import Source
 from wavegen.planner import plan
@@ -476,7 +477,7 @@ def test_the_settings_of_the_two_personas_of_the_first_manifests() -> None:
         "sandbox": {"enabled": False, "allowUnsandboxedCommands": False},
     }
     assert settings(found, name="implementer") == implementer
-    hidden = [*claude.SECRETS, "~/private", "//srv/keys"]
+    hidden = [*map(str, HOME_SECRETS), "~/private", "//srv/keys"]
     assert settings(found, fenced=False, name="implementer") == {
         **implementer,
         "permissions": {
@@ -542,7 +543,7 @@ def test_secrets_of_the_home_directory_are_hidden_from_commands_and_tools() -> N
     assert {"~/.ssh", "~/.aws", "~/.gnupg", "~/.config/gh", "~/.netrc", "~/.docker", "~/.kube", "~/.npmrc", "~/.pypirc", "~/.git-credentials"} <= set(
         value["sandbox"]["filesystem"]["denyRead"]
     )
-    assert {f"Read({path})" for path in claude.SECRETS} <= set(value["permissions"]["deny"])
+    assert {f"Read({path})" for path in HOME_SECRETS} <= set(value["permissions"]["deny"])
 
 
 def test_who_may_be_asked_is_asked_and_no_switch_brings_everything_back() -> None:

@@ -214,3 +214,18 @@ MEMORY_SHARE = 75
 
 SCRATCH_SIZE = 2 * 1024**3
 """Bytes of each scratch directory: the kernel's own default is half the memory, for each of them."""
+
+_HOME_SECRETS = (
+    ".ssh .gnupg .password-store .local/share/keyrings .local/share/kwalletd .config/op .config/sops .config/rclone .vault-token",
+    ".aws .azure .oci .config/gcloud .config/doctl .kube .docker .config/containers .terraform.d .terraformrc",
+    ".config/gh .config/glab-cli .config/hub .git-credentials .config/git/credentials .netrc .authinfo .authinfo.gpg",
+    ".npmrc .yarnrc.yml .pypirc .config/pip .cargo/credentials .cargo/credentials.toml .gem/credentials .m2/settings.xml",
+    ".gradle/gradle.properties .composer/auth.json .config/composer/auth.json .pgpass .my.cnf .mylogin.cnf",
+    ".mozilla .thunderbird .config/google-chrome .config/chromium",
+    ".claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .local/share/opencode/auth.json",
+    ".bash_history .zsh_history .python_history .psql_history .node_repl_history .local/share/fish/fish_history",
+    # What wavegen keeps: the private homes of the shells, and what was approved.
+    ".local/state/wavegen",
+)
+HOME_SECRETS = tuple(HostPath(Anchor.HOME, tail) for line in _HOME_SECRETS for tail in line.split())
+"""What programs keep in a home that lets somebody else be you, and what you typed: hidden where the real home is there."""

@@ -10,7 +10,7 @@ from wavegen.decode import Marks, Text
 from wavegen.errors import Problem, Severity
 from wavegen.manifest import Home, NetworkMode, PathAccess, PathEntry, Sandbox, Shell
 from wavegen.paths import BadPathError, granted_path, holds_socket, host_path, is_device
-from wavegen.policy import Access, Anchor, HostPath, Origin, PathRule
+from wavegen.policy import Access, Anchor, HostPath, Origin, PathRule, Policy
 
 Report = Callable[[Problem], None]
 
@@ -57,6 +57,12 @@ def path_rules(  # noqa: PLR0913
     # What cannot be written needs no guard.
     guards = (rule for rule in defaults.GUARDS if not read_only and rule.path not in hidden and rule.path not in rules)
     return (*kept, *denied, *pins, *guards)
+
+
+def home_secrets(policy: Policy) -> tuple[HostPath, ...]:
+    """What is secret of the real home and not granted, for the fences in which that home is there."""
+    shown = tuple(rule.path for rule in policy.paths if rule.origin.at and rule.access in (Access.READ, Access.WRITE))
+    return tuple(path for path in defaults.HOME_SECRETS if not any(place.holds(path) for place in shown))
 
 
 def denied_rules(entries: Iterable[Text], *, report: Report) -> tuple[PathRule, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from wavegen.decode import Text
 from wavegen.manifest import Adapter, NetworkMode, Persona
@@ -17,8 +18,11 @@ TOOLS = (
 )
 """The tools that manifests name, as they are spelled."""
 
-WRITING_TOOLS = ("Bash", "Edit", "MultiEdit", "NotebookEdit", "Write")
+WRITING_TOOLS = ("Bash", "Edit", "NotebookEdit", "Write")
 """Those that can change the project."""
+
+FORMER = {"Task": "Agent", "LS": "Glob", "NotebookRead": "Read", "MultiEdit": "Edit"}
+"""What tools were called, and are called today."""
 
 _USUAL_PORTS = ("80", "443")
 """What an entry without a port lets through."""
@@ -72,15 +76,22 @@ def tools(persona: Persona, adapter: Adapter | None) -> tuple[tuple[Text, ...] |
     return allowed, (*(general.deny if general else ()), *(own.deny if own else ()))
 
 
+def names(pattern: ToolPattern, tool: str) -> bool:
+    """Whether an entry is about a tool; its name may hold `*`."""
+    return fnmatchcase(tool, FORMER.get(pattern.tool, pattern.tool))
+
+
 def may_write(allowed: tuple[ToolPattern, ...], denied: tuple[ToolPattern, ...]) -> bool:
     """Whether any tool is left that can change the project: if not, the project is read-only for this persona.
 
     A deny entry without a specifier takes the whole tool away; a narrower one leaves some of it.
     """
-    gone = {pattern.tool for pattern in denied if pattern.specifier is None}
-    if "*" in gone:
-        return False
-    return any(tool not in gone and any(pattern.tool in ("*", tool) for pattern in allowed) for tool in WRITING_TOOLS)
+
+    def left(tool: str) -> bool:
+        gone = any(pattern.specifier is None and names(pattern, tool) for pattern in denied)
+        return not gone and any(names(pattern, tool) for pattern in allowed)
+
+    return any(left(tool) for tool in WRITING_TOOLS)
 
 
 def narrowed(network: Network, domains: tuple[DomainRule, ...], origin: Origin) -> Network:

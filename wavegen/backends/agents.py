@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from wavegen.backends import Option
+from wavegen.backends.claude import FENCED, UNFENCED
 from wavegen.backends.guidance import OTHERS, directory
 from wavegen.backends.programs import codex_options
 from wavegen.policy import Agent, AgentKind, PersonaPolicy
-
-FENCED, UNFENCED = "settings.fenced.json", "settings.json"
-"""Claude Code's settings, inside our fence and without it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,50 +11,32 @@ from wavegen import adapters
 from wavegen.backends import File
 from wavegen.backends.claude_hooks import hooks_of
 from wavegen.backends.claude_rules import Found, rules_of
-from wavegen.backends.tool_lists import left_behind
+from wavegen.backends.guidance import directory
+from wavegen.backends.tool_lists import left_behind, working
 from wavegen.manifest import NetworkMode
-from wavegen.path_rules import OWN_FILES
+from wavegen.path_rules import OWN_FILES, home_secrets
 from wavegen.policy import Access, Agent, AgentKind, Anchor, DomainRule, Effect, Gap, HostPath, Origin, PathRule, PersonaPolicy, Plan
 from wavegen.quote import json_text
 
 NAME = "claude"
+FENCED, UNFENCED = "settings.fenced.json", "settings.json"
+"""Inside our fence, and without it."""
 SCHEMA = "https://json.schemastore.org/claude-code-settings.json"
-
-SECRETS = (
-    *("~/.ssh", "~/.aws", "~/.azure", "~/.config/gcloud", "~/.gnupg", "~/.config/gh", "~/.config/glab-cli", "~/.netrc", "~/.docker", "~/.kube"),
-    *("~/.npmrc", "~/.pypirc", "~/.git-credentials", "~/.config/git/credentials", "~/.cargo/credentials.toml", "~/.cargo/credentials"),
-    *("~/.password-store", "~/.local/share/keyrings", "~/.config/op", "~/.config/sops", "~/.terraform.d/credentials.tfrc.json", "~/.vault-token"),
-)
-"""What is hidden of the home directory where that is not a private one."""
-
-_ENVIRONMENT = {"CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1"}
-"""Rules that allow paths hang from where the agent is: without this, `cd` in a command would move what they allow."""
-
-_API_HOST = "API host"
-"""How the reasons of domains begin that are there for Claude Code itself, which is not in its own sandbox."""
 
 
 def render(plan: Plan) -> Iterator[File]:
     """personas/<name>/settings.json and settings.fenced.json."""
-    for persona, agent in _personas(plan):
+    for persona, agent in working(plan, AgentKind.CLAUDE):
         found = rules_of(persona)
         hooks = hooks_of(persona, found)
-        for name, fenced in (("settings.json", False), ("settings.fenced.json", True)):
+        for name, fenced in ((UNFENCED, False), (FENCED, True)):
             text = json_text(_settings(plan, persona, agent, found, hooks, fenced=fenced))
-            yield File(path=f".wavegen/personas/{persona.name}/{name}", text=text, header=False)
-
-
-def _personas(plan: Plan) -> Iterator[tuple[PersonaPolicy, Agent]]:
-    """The personas that Claude Code may work as, and the agent that it is."""
-    for persona in plan.personas:
-        agent = next((agent for agent in persona.agents if agent.kind is AgentKind.CLAUDE), None)
-        if agent:
-            yield persona, agent
+            yield File(path=f"{directory(persona)}/{name}", text=text, header=False)
 
 
 def _settings(plan: Plan, persona: PersonaPolicy, agent: Agent, found: Found, hooks: dict[str, object], *, fenced: bool) -> dict[str, object]:  # noqa: PLR0913
     told = adapters.variables((agent,))
-    variables = {**{rule.name: rule.value for rule in persona.fence.environment if rule in told}, **_ENVIRONMENT}
+    variables = {rule.name: rule.value for rule in persona.fence.environment if rule in told}
     deny = (*found.deny, *(f"Edit({path})" for path in _own_files(plan)), *(() if fenced else _path_rules(persona)))
     return {
         "$schema": SCHEMA,
@@ -92,7 +74,7 @@ def _sandbox(persona: PersonaPolicy, found: Found) -> dict[str, object]:
         "autoAllowBashIfSandboxed": "Bash" in found.allow,
         "allowUnsandboxedCommands": persona.unsandboxed_commands,
         "network": {
-            "allowedDomains": ["*"] if network.mode in _UNLISTED else [name for rule in network.domains if _for_commands(rule) for name in _domains(rule)],
+            "allowedDomains": ["*"] if network.mode in _UNLISTED else [name for rule in network.domains if not rule.api for name in _domains(rule)],
             "deniedDomains": [name for rule in network.denied for name in _domains(rule)],
             "strictAllowlist": True,
             "allowLocalBinding": False,
@@ -101,16 +83,12 @@ def _sandbox(persona: PersonaPolicy, found: Found) -> dict[str, object]:
         "filesystem": {
             "allowWrite": [_path(rule.path) for rule in outside if rule.access is Access.WRITE],
             "denyWrite": [_path(rule.path) for rule in outside if rule.access is Access.READ],
-            "denyRead": [*SECRETS, *(path for rule in outside if rule.access is Access.HIDE and (path := _path(rule.path)) not in SECRETS)],
+            "denyRead": [_path(path) for path in dict.fromkeys((*home_secrets(persona.fence), *(rule.path for rule in outside if rule.access is Access.HIDE)))],
         },
     }
 
 
 _UNLISTED = (NetworkMode.HOST, NetworkMode.OPEN)
-
-
-def _for_commands(rule: DomainRule) -> bool:
-    return not rule.origin.reason.startswith(_API_HOST)
 
 
 def _domains(rule: DomainRule) -> tuple[str, ...]:
@@ -139,11 +117,12 @@ def _path_rules(persona: PersonaPolicy) -> Iterator[str]:
         yield "Edit(./**)"
     if not persona.fence.fenced:
         return
-    yield from (f"Read({path})" for path in SECRETS)
+    secrets = home_secrets(persona.fence)
+    yield from (f"Read({_path(path)})" for path in secrets)
     for rule in _written(persona):
         # What must not be read is not written either, so that one rule is enough.
-        if rule.access in _REFUSED and (path := _path(rule.path)) not in SECRETS:
-            yield f"{_REFUSED[rule.access]}({path})"
+        if rule.access in _REFUSED and rule.path not in secrets:
+            yield f"{_REFUSED[rule.access]}({_path(rule.path)})"
 
 
 _REFUSED = {Access.HIDE: "Read", Access.READ: "Edit"}
@@ -159,7 +138,7 @@ _WEAKER_SANDBOX = (
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What a manifest asks for that Claude Code does not do."""
-    for persona, agent in _personas(plan):
+    for persona, agent in working(plan, AgentKind.CLAUDE):
         found = rules_of(persona)
         hooks_of(persona, found)
         for departure in found.departures:

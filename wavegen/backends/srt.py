@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from wavegen import defaults, domains
 from wavegen.backends import File
 from wavegen.manifest import NetworkMode, Seccomp
+from wavegen.path_rules import home_secrets
 from wavegen.paths import is_device
 from wavegen.policy import Access, Anchor, DomainRule, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
 from wavegen.quote import json_text
@@ -19,21 +20,6 @@ NAME = "srt"
 _SHOWN = (Access.READ, Access.WRITE)
 _NAMED = (Anchor.ROOT, Anchor.HOME, Anchor.PROJECT)
 _PROJECT = HostPath(Anchor.PROJECT)
-
-# With srt the real home is there. What programs keep in it that lets somebody else be you, and what you typed.
-_SECRETS = (
-    ".ssh .gnupg .password-store .local/share/keyrings .local/share/kwalletd .config/op .config/rclone .vault-token",
-    ".aws .azure .oci .config/gcloud .config/doctl .kube .docker .config/containers .terraform.d .terraformrc",
-    ".config/gh .config/glab-cli .config/hub .git-credentials .config/git/credentials .netrc .authinfo .authinfo.gpg",
-    ".npmrc .yarnrc.yml .pypirc .config/pip .cargo/credentials .cargo/credentials.toml .gem/credentials .m2/settings.xml",
-    ".gradle/gradle.properties .composer/auth.json .config/composer/auth.json .pgpass .my.cnf .mylogin.cnf",
-    ".mozilla .thunderbird .config/google-chrome .config/chromium",
-    ".claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json .local/share/opencode/auth.json",
-    ".bash_history .zsh_history .python_history .psql_history .node_repl_history .local/share/fish/fish_history",
-    # What wavegen keeps: the private homes of the shells, and what was approved.
-    ".local/state/wavegen",
-)
-SECRETS = tuple(HostPath(Anchor.HOME, tail) for line in _SECRETS for tail in line.split())
 
 
 def shells(plan: Plan) -> tuple[Policy, ...]:
@@ -87,8 +73,7 @@ def hidden(shell: Policy) -> tuple[HostPath, ...]:
     denied = tuple(rule.path for rule in _denied(shell))
     # The other default rules hide directories that may hold the project.
     system = (rule.path for rule in defaults.HOST_ROOT if rule.access is Access.HIDE and rule.path.parts()[:1] == ("etc",) and rule.path not in granted)
-    secrets = (path for path in SECRETS if not any(place.holds(path) for place in granted))
-    return (*denied, *(path for path in (*secrets, *system) if not any(deny.holds(path) for deny in denied)))
+    return (*denied, *(path for path in (*home_secrets(shell), *system) if not any(deny.holds(path) for deny in denied)))
 
 
 def _shown_again(shell: Policy) -> tuple[PathRule, ...]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
-from wavegen.personas import TOOLS
+from wavegen.personas import FORMER, TOOLS, names
 from wavegen.policy import Agent, AgentKind, Effect, Gap, Origin, PersonaPolicy, Plan, ToolPattern
 
 EDITS = ("Edit", "Write", "NotebookEdit")
 """What changes files, besides commands."""
-
-# What Claude Code calls or called a tool that has another name here.
-_SAME = {"Task": "Agent", "LS": "Glob", "NotebookRead": "Read", "MultiEdit": "Edit"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +30,6 @@ class Share:
     def kept(self) -> bool:
         """Whether any call is left."""
         return bool(self.whole or self.some)
-
-
-def names(pattern: ToolPattern, tool: str) -> bool:
-    """Whether an entry is about a tool; its name may hold `*`."""
-    return fnmatchcase(tool, _SAME.get(pattern.tool, pattern.tool))
 
 
 def share(persona: PersonaPolicy, tool: str) -> Share:
@@ -183,7 +174,7 @@ _LISTED = (AgentKind.CLAUDE, AgentKind.OPENCODE, AgentKind.GEMINI)
 
 
 def _pattern_gaps(program: str, persona: PersonaPolicy, pattern: ToolPattern, specified: Collection[str], *, allows: bool) -> Iterator[Gap]:
-    about = [tool for tool in TOOLS if tool not in _SAME and names(pattern, tool)]
+    about = [tool for tool in TOOLS if tool not in FORMER and names(pattern, tool)]
     if not about:
         if allows:
             what = f"{pattern} is not allowed: {program} has no tool that is known by that name"
