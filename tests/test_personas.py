@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -248,6 +249,13 @@ def test_without_a_fence_it_is_looked_up_too(off: Fence) -> None:
     for words in (("-a", "echo"), ("-c",)):
         done = off.enter("--exec", "--", *words, shell="persona-wizard", env=environment(off))
         assert (done.returncode, done.stdout) == (127, ""), done.stderr
+
+
+def test_a_directory_that_begins_with_a_dash_is_no_option_of_exec(off: Fence) -> None:
+    (off.base / "-tools").symlink_to("tools")
+    words = ["/bin/sh", str(off.project / ".wavegen/runtime/agent.sh"), "bare", "1", "0", "-tools/wizard", "0", "x"]
+    done = subprocess.run(words, cwd=off.base, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, json.loads(done.stdout)["words"]) == (0, ["x"]), done.stderr
 
 
 def test_options_with_their_value_in_one_word(fence: Fence) -> None:

@@ -420,10 +420,10 @@ def test_of_a_changed_manifest_the_fence_is_new_and_what_an_agent_is_handed_must
 
 
 def test_what_another_shell_loads_is_not_asked_for(new: Callable[..., Fence]) -> None:
-    fence = new(MANIFEST + "    shells: {tight: {seccomp: strict}}\n")
-    (fence.project / ".wavegen/seccomp/strict.bpf").write_bytes(b"")
+    fence = new(MANIFEST + "    shells: {tight: {nested: true}}\n")
+    (fence.project / ".wavegen/seccomp/default-nested.bpf").write_bytes(b"")
     assert run(fence, "true").status == 0
-    assert "strict.bpf is not what this version of wavegen renders" in fails(fence, lambda box: box.run(["true"], shell="tight"))
+    assert "default-nested.bpf is not what this version of wavegen renders" in fails(fence, lambda box: box.run(["true"], shell="tight"))
 
 
 def test_what_the_wrapper_refuses_is_told_in_its_own_words(fence: Fence) -> None:
