@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,7 +163,19 @@ def test_without_a_fence_claude_gets_the_settings_with_its_own_sandbox(off: Fenc
     assert found[:2] == ["--settings", ".wavegen/personas/claude/settings.json"]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("words", [("-p", "hi"), ("--", "-p", "hi"), ("--print-nothing",), ("--model", "x", "--", "--exec"), ("",), ("--", "--project", "x")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-p", "hi"),
+        ("--", "-p", "hi"),
+        ("--print-nothing",),
+        ("--print", "a question"),
+        ("--adapters=x",),
+        ("--model", "x", "--", "--exec"),
+        ("",),
+        ("--", "--project", "x"),
+    ],
+)
 def test_the_agents_words_reach_it_as_they_are(fence: Fence, words: tuple[str, ...]) -> None:
     assert started(fence, "wizard", *words)["words"] == list(words[1:] if words[0] == "--" else words)
 
@@ -176,17 +190,97 @@ def test_an_agent_starts_in_the_projects_root_and_a_command_where_its_caller_sta
 
 def test_the_first_program_that_is_inside_is_started_or_the_one_that_is_named(fence: Fence) -> None:
     assert started(fence, "patient", "x")["name"] == "wizard"
-    assert started(fence, "patient", "--adapter", "wizard", "x")["words"] == ["x"]
+    for words in (("--adapter", "wizard"), ("--adapter=wizard",), (f"--project={fence.project}", "--adapter=wizard", "--")):
+        assert started(fence, "patient", *words, "x")["words"] == ["x"]
     for words, status, said in (
         (("--adapter", "absent"), 127, "no-such-program: not inside"),
         (("--adapter", "nobody"), 125, "persona patient has no adapter nobody (its adapters: absent, wizard)"),
         (("--adapter",), 125, "--adapter needs a name"),
+        (("--adapter", "", "x"), 125, "--adapter needs a name"),
+        (("--adapter=", "x"), 125, "--adapter needs a name"),
+        (("--adapter=nobody", "x"), 125, "persona patient has no adapter nobody"),
+        (("--project", "", "x"), 125, "--project needs a directory"),
+        (("--project=", "x"), 125, "--project needs a directory"),
     ):
         done = fence.enter(*words, shell="persona-patient", env=environment(fence))
         assert (done.returncode, done.stdout) == (status, "")
         assert said in done.stderr
     lost = fence.enter(shell="persona-lost", env=environment(fence))
     assert (lost.returncode, "missing: not inside" in lost.stderr) == (127, True)
+
+
+def test_a_scripts_own_options_are_the_same_without_a_fence(off: Fence) -> None:
+    for words in (("--adapter", "wizard"), ("--adapter=wizard",), (f"--project={off.project}", "--adapter=wizard", "--")):
+        assert started(off, "patient", *words, "--print", "x")["words"] == ["--print", "x"]
+    for words, said in (
+        (("--adapter", "", "x"), "--adapter needs a name"),
+        (("--adapter=", "x"), "--adapter needs a name"),
+        (("--adapter",), "--adapter needs a name"),
+        (("--project=", "x"), "--project needs a directory"),
+    ):
+        done = off.enter(*words, shell="persona-patient", env=environment(off))
+        assert (done.returncode, done.stdout, said in done.stderr) == (125, "", True)
+    done = off.enter("--print-fence", "--exec", "touch", "made here", shell="persona-wizard", env=environment(off))
+    assert (done.returncode, done.stdout, "NOT SANDBOXED" in done.stderr) == (0, "touch\nmade\\ here\n", True)
+    assert not (off.project / "made here").exists()
+
+
+def test_the_fence_of_a_persona_is_shown_and_nothing_started(fence: Fence) -> None:
+    for words in (("--print-fence", "x"), ("--print-fence", "--exec", "wizard", "x"), ("--exec", "--print-fence", "wizard", "x")):
+        done = fence.enter(*words, shell="persona-wizard", env=environment(fence))
+        assert (done.returncode, done.stdout.splitlines()[0].endswith("/bwrap"), "--unshare-user" in done.stdout) == (0, True, True), done.stderr
+    done = fence.enter("--exec", "--print", "wizard", shell="persona-wizard", env=environment(fence))
+    assert (done.returncode, "unknown option --print" in done.stderr, "--print-fence" in done.stderr) == (125, True, True)
+    for shell in ("default", "restricted"):
+        shown = [fence.enter(option, "true", shell=shell).stdout for option in ("--print", "--print-fence")]
+        assert shown[0] == shown[1] != ""
+
+
+@pytest.mark.parametrize("shell", ["default", "restricted", "yolo"])
+@pytest.mark.parametrize("words", [("-a", "echo"), ("--adapter", "echo"), ("-c",), ("-l", "env")])
+def test_a_command_that_begins_with_a_dash_is_looked_up(fence: Fence, shell: str, words: tuple[str, ...]) -> None:
+    done = fence.enter("--", *words, shell=shell)
+    assert (done.returncode, done.stdout) == (127, ""), done.stderr
+    if shell == "yolo":
+        assert fence.enter(*words, shell=shell).returncode == 127
+
+
+def test_without_a_fence_it_is_looked_up_too(off: Fence) -> None:
+    for words in (("-a", "echo"), ("-c",)):
+        done = off.enter("--exec", "--", *words, shell="persona-wizard", env=environment(off))
+        assert (done.returncode, done.stdout) == (127, ""), done.stderr
+
+
+def test_a_directory_that_begins_with_a_dash_is_no_option_of_exec(off: Fence) -> None:
+    (off.base / "-tools").symlink_to("tools")
+    words = ["/bin/sh", str(off.project / ".wavegen/runtime/agent.sh"), "bare", "1", "0", "-tools/wizard", "0", "x"]
+    done = subprocess.run(words, cwd=off.base, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, json.loads(done.stdout)["words"]) == (0, ["x"]), done.stderr
+
+
+def test_options_with_their_value_in_one_word(fence: Fence) -> None:
+    for shell in ("default", "restricted", "yolo"):
+        assert fence.enter(f"--project={fence.project}", "echo", "in", shell=shell, cwd=fence.home).stdout == "in\n"
+    for words, said in (
+        (("--connect-to=x",), "--connect-to=x"),
+        (("--report=x",), "--report needs the number of"),
+        (("--project=",), "--project needs a directory"),
+    ):
+        done = fence.enter(*words, "echo", "RAN")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert said in done.stderr or "unknown option --connect-to" in done.stderr
+    done = fence.enter("--connect-to=x", "true", shell="restricted")
+    assert (done.returncode, "x is not NAME:PORT:ADDRESS:PORT" in done.stderr) == (125, True)
+    for shell, words in (("yolo", ("--project",)), ("yolo", ("--project", "")), ("yolo", ("--project=",)), ("default", ("--project", ""))):
+        done = fence.enter(*words, shell=shell)
+        assert (done.returncode, "--project needs a directory" in done.stderr) == (125, True), (shell, words)
+
+
+def test_the_unfenced_shell_shows_what_it_would_start(fence: Fence) -> None:
+    for option in ("--print", "--print-fence"):
+        done = fence.enter(option, "touch", "made here", shell="yolo")
+        assert (done.returncode, done.stdout) == (0, "touch\nmade\\ here\n")
+    assert not (fence.project / "made here").exists()
 
 
 def planted(path: Path, text: str = "#!/bin/sh\necho planted\n") -> Path:
@@ -273,8 +367,14 @@ def test_wavegen_run_starts_personas_by_the_manifest_and_only_with_settings_that
     assert fence.wavegen("run", "-p", "reader", "--exec", "--", "sh", "-c", "exit 42", **env).returncode == 42
     for words, said in (
         (("--persona", "cluade"), "there is no persona 'cluade' (did you mean 'claude'?)"),
+        (("--persona", "", "--", "true"), "there is no persona ''"),
+        (("--persona", "", "--shell", "default", "--", "true"), "a persona has its shell from the manifest"),
+        (("--shell", "", "--", "true"), "there is no shell ''"),
+        (("--persona", "claude", "--adapter", "", "--", "x"), "'' is no adapter"),
+        (("--adapter", "", "--", "true"), "an adapter, or a command in place of an agent, wants a persona"),
         (("--persona", "claude", "--shell", "default"), "a persona has its shell from the manifest"),
-        (("--exec", "--", "true"), "--adapter and --exec are about a persona"),
+        (("--exec", "--", "true"), "an adapter, or a command in place of an agent, wants a persona"),
+        (("--shell", "persona-claude", "--", "true"), "that is a persona's fence: --persona claude"),
     ):
         done = fence.wavegen("run", *words, **env)
         assert (done.returncode, done.stdout) == (125, "")
@@ -295,8 +395,21 @@ def test_wavegen_run_starts_personas_by_the_manifest_and_only_with_settings_that
         done = fence.wavegen("run", "--persona", "claude", **env)
         assert (done.returncode, "is not what this version of wavegen renders (run wavegen render)" in done.stderr) == (125, True)
         assert fence.wavegen("run", "--persona", "wizard", **env).returncode == 0
+        assert fence.wavegen("run", "--persona", "claude", "--exec", "--", "true", **env).returncode == 0
     finally:
         settings.write_text(whole, "utf-8")
+
+
+@pytest.mark.parametrize("where", [(), ("-s", "restricted"), ("-s", "yolo"), ("--persona", "wizard", "--exec")], ids=" ".join)
+def test_a_broken_pipe_ends_what_wavegen_run_has_started(fence: Fence, where: tuple[str, ...]) -> None:
+    if fence.uid == USER and os.getuid() == 0:
+        pytest.skip("the command line is run as the user that runs the tests")
+    env = {name: value for name, value in environment(fence).items() if name not in ("PYTHONPATH", "BASH_ENV")}
+    script = "yes | head -n 1; echo ${PIPESTATUS[0]}; grep SigIgn /proc/$$/status"
+    done = fence.wavegen("run", *where, "--", "bash", "-c", script, **env)
+    lines = done.stdout.splitlines()
+    assert (lines[:2], done.stderr.count("roken pipe")) == (["y", "141"], 0), done.stderr
+    assert not int(lines[2].split()[1], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
 
 
 def test_where_fallback_asks_for_it_an_agent_without_a_fence_has_its_own_sandbox() -> None:
@@ -314,6 +427,8 @@ def test_where_fallback_asks_for_it_an_agent_without_a_fence_has_its_own_sandbox
         assert "NOT SANDBOXED" in done.stderr
         check_environment(fence, found, "claude")
         assert not {"SANDBOX_ACTIVE", "HTTPS_PROXY"} & set(found["env"])
+        done = fence.enter("--print-fence", "--exec", "touch", "made", shell="persona-claude", env=environment(fence))
+        assert (done.stdout.splitlines()[0], (fence.project / "made").exists()) == (f"{fence.base}/tools/bwrap", False)
         # What lies below is no program of ours, wherever the caller stands.
         below = fence.project / "below"
         planted(below / ".wavegen/runtime/agent.sh")
@@ -332,6 +447,21 @@ def test_landlock_alone_fences_personas_too() -> None:
         assert (found["cwd"], found["words"][-2:]) == (str(fence.project), ["-p", "x"])  # type: ignore[index]
         check_environment(fence, found, "claude")
         assert started(fence, "patient", "--adapter", "wizard", script="landlock-persona-patient")["name"] == "wizard"
+        for words in (("--adapter=wizard",), (f"--project={fence.project}", "--adapter=wizard", "--")):
+            assert started(fence, "patient", *words, "--print", "x", script="landlock-persona-patient")["words"] == ["--print", "x"]
+        for words, said in (
+            (("--adapter", ""), "--adapter needs a name"),
+            (("--adapter=",), "--adapter needs a name"),
+            (("--adapter",), "--adapter needs a name"),
+            (("--project",), "--project needs a directory"),
+            (("--project=",), "--project needs a directory"),
+            (("--exec", "--print", "x"), "--print is unknown"),
+        ):
+            done = fence.enter(*words, shell="landlock-persona-patient", env=environment(fence))
+            assert (done.returncode, done.stdout, said in done.stderr) == (125, "", True), done.stderr
+        done = fence.enter("--print-fence", "x", shell="landlock-persona-wizard", env=environment(fence))
+        assert "enforced" in json.loads(done.stdout.splitlines()[-1]), done.stderr
+        assert fence.enter("--print-fence", "true", shell="landlock-default").stdout
         done = fence.enter("--exec", "touch", "made", shell="landlock-persona-reader", env=environment(fence))
         assert (done.returncode, "Permission denied" in done.stderr) == (1, True)
         assert fence.enter("--exec", "touch", "made", shell="landlock-persona-wizard", env=environment(fence)).returncode == 0

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from helpers import ROOT, call, render_project
+
+from wavegen import backends, launch, project
+from wavegen.backends import File
+from wavegen.policy import Plan
 
 MANIFEST = "metadata: {name: p}\n"
 
@@ -77,3 +85,52 @@ def test_gaps_of_every_manifest_are_listed_the_first_time_and_counted_later(tmp_
     assert "network: host" not in later
     assert "more gaps, as before (wavegen plan lists them)" in later
     assert "network: host" in wavegen("plan", cwd=tmp_path).stderr
+
+
+PERSONAS = """\
+metadata: {name: p}
+adapters: {claude: {}, opencode: {}, codex: {}, gemini: {}, wizard: {}}
+personas:
+  all: {adapter: claude, permissions: {allowed_tools: [Read]}}
+  codex: {adapter: codex}
+  wizard: {adapter: wizard}
+runtime:
+  fallbacks: {claude: [opencode, gemini]}
+"""
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_a_start_renders_what_it_needs_and_checks_what_render_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    root = render_project(tmp_path, PERSONAS + f"  sandbox: {{backend: {backend}}}\n")
+    loaded = project.load(str(root / "wave.yaml"))
+    written = {file.path: file for file in backends.render(loaded.plan)}
+    for persona in loaded.plan.personas:
+        place = f".wavegen/personas/{persona.name}/"
+        handed = backends.handed(loaded.plan, persona)
+        assert handed == tuple(file for path, file in written.items() if path.startswith(place))
+        assert handed
+        assert loaded.plan.persona_of(persona.fence) is persona
+        assert loaded.plan.fence(f"persona-{persona.name}") is persona.fence
+    assert loaded.plan.persona_of(loaded.plan.shells[0]) is None
+
+    def whole(plan: Plan) -> Iterator[File]:
+        raise AssertionError(plan.name)
+
+    for module in ("tree", "flake", "bwrap", "landlock", "srt", "programs"):
+        monkeypatch.setattr(f"wavegen.backends.{module}.render", whole)
+    for fence in loaded.plan.fences():
+        assert launch.script_of(loaded, fence)
+
+
+def test_the_filter_of_a_personas_fence_is_explained(tmp_path: Path) -> None:
+    root = render_project(tmp_path, PERSONAS)
+    assert call("seccomp", "explain", "-s", "persona-all", cwd=root).stdout == call("seccomp", "explain", "-s", "restricted", cwd=root).stdout != ""
+    assert "there is no shell 'persona-none'" in call("seccomp", "explain", "-s", "persona-none", cwd=root).stderr
+
+
+def test_what_the_readme_names_is_there() -> None:
+    import wavegen as package
+
+    text = (ROOT / "README.md").read_text("utf-8")
+    named = text.partition("from wavegen import ")[2].partition("\n")[0].replace("# and", ",").replace(" ", "").split(",")
+    assert sorted(name for name in named if name) == sorted(name for name in package.__all__ if name != "VERSION")

@@ -27,7 +27,7 @@ from test_launcher import NO_UNSHARE, processes, until
 
 import wavegen
 from wavegen import Result, Sandbox, WavegenError
-from wavegen.errors import FenceError, ManifestError, UsageError
+from wavegen.errors import FenceError, MachineError, ManifestError, UsageError
 from wavegen.log import Verdict
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -289,13 +289,32 @@ STUBBORN = "trap '' TERM HUP; (setsid sh -c \"trap '' TERM; while :; do sleep {w
 def test_nothing_of_a_command_outlives_its_time(fence: Fence, shell: str) -> None:
     run(fence, "true", shell=shell)
     before, word = kept(fence), f"3{secrets.randbelow(10**9):09d}"
-    if shell == "yolo":
-        found = run(fence, "sh", "-c", f"trap '' TERM; echo up; while :; do sleep {word}; done", shell=shell, timeout=1)
-    else:
-        found = run(fence, "sh", "-c", STUBBORN.format(word=word), shell=shell, timeout=1)
+    # Without a fence what has no parent any more is nobody's.
+    command = STUBBORN if shell != "yolo" else STUBBORN.replace("(setsid", "setsid").replace("&);", "&")
+    found = run(fence, "sh", "-c", command.format(word=word), shell=shell, timeout=1)
     assert (found.status, found.timed_out, found.stdout) == (124, True, b"up\n")
     assert until(lambda: not processes(word), 2), processes(word)
     assert kept(fence) - before <= {name for name in kept(fence) if name.endswith("network.jsonl")}
+
+
+@pytest.mark.parametrize("where", [{"shell": "yolo"}, {"persona": "free"}], ids=str)
+def test_what_an_unfenced_command_started_ends_with_it(fence: Fence, where: dict[str, str]) -> None:
+    word = f"3{secrets.randbelow(10**9):09d}"
+    found = run(fence, "sh", "-c", f"setsid sh -c 'sleep {word}; :' & echo up; sleep {word}", timeout=1, **where)
+    assert (found.timed_out, found.stdout) == (True, b"up\n")
+    assert until(lambda: not processes(word), 2), processes(word)
+
+    def interrupted(box: Sandbox) -> bool:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 1)
+        try:
+            box.run(["sh", "-c", f"setsid sh -c 'sleep {word}; :' & sleep {word}"], **where)  # type: ignore[arg-type]
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    assert use(fence, interrupted)
+    assert until(lambda: not processes(word), 2), processes(word)
 
 
 @pytest.mark.parametrize("shell", FENCED)
@@ -386,6 +405,25 @@ def test_what_is_not_rendered_is_not_started(new: Callable[..., Fence]) -> None:
         path.write_bytes(before)
     (fence.project / ".wavegen/lock.json").unlink()
     assert "was never rendered" in fails(fence, lambda box: box.run(["true"]))
+
+
+def test_of_a_changed_manifest_the_fence_is_new_and_what_an_agent_is_handed_must_be_rendered(new: Callable[..., Fence]) -> None:
+    fence = new()
+    fence.write("wave.yaml", MANIFEST.replace("reader: {", 'reader: {description: "reads", '))
+    fence.own()
+    assert run(fence, "echo", "in", persona="reader").stdout == b"in\n"
+    assert "wave.yaml has changed since the last render (run wavegen render)" in fails(fence, lambda box: box.agent(persona="reader"))
+    assert use(fence, lambda box: box.agent(["hello"], persona="free")).stdout == b"hello\n"
+    fence.write("wave.yaml", MANIFEST + "    seccomp_allow: [ptrace]\n")
+    fence.own()
+    assert "wave.yaml has changed since the last render (run wavegen render)" in fails(fence, lambda box: box.run(["true"]))
+
+
+def test_what_another_shell_loads_is_not_asked_for(new: Callable[..., Fence]) -> None:
+    fence = new(MANIFEST + "    shells: {tight: {nested: true}}\n")
+    (fence.project / ".wavegen/seccomp/default-nested.bpf").write_bytes(b"")
+    assert run(fence, "true").status == 0
+    assert "default-nested.bpf is not what this version of wavegen renders" in fails(fence, lambda box: box.run(["true"], shell="tight"))
 
 
 def test_what_the_wrapper_refuses_is_told_in_its_own_words(fence: Fence) -> None:
@@ -655,9 +693,103 @@ def test_what_cannot_work_is_a_usage_error(fence: Fence) -> None:
         lambda box: box.run(["true"], shell="yolo", connect_to=["a:1:127.0.0.1:1"]),
         lambda box: box.agent(persona="none-such"),
         lambda box: box.agent("words", persona="reader"),
+        lambda box: box.run(None),  # type: ignore[arg-type]
+        lambda box: box.run(3),  # type: ignore[arg-type]
+        lambda box: box.run(["\ud800"]),
+        lambda box: box.run(["true"], shell=""),
+        lambda box: box.run(["true"], persona=""),
+        lambda box: box.run(["true"], shell=3),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], persona=b"reader"),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], timeout="5"),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], timeout=True),
+        lambda box: box.run(["true"], timeout=10**400),
+        lambda box: box.run(["true"], cwd="a\0b"),
+        lambda box: box.run(["true"], cwd="\ud800"),
+        lambda box: box.run(["true"], cwd=b"/tmp"),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], cwd=3),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], input=3),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], input="\ud800"),
+        lambda box: box.run(["true"], env={"A": "\ud800"}),
+        lambda box: box.run(["true"], env=["A"]),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], max_output=-1),
+        lambda box: box.run(["true"], max_output="1"),  # type: ignore[arg-type]
+        lambda box: box.run(["true"], shell="restricted", connect_to=3),  # type: ignore[arg-type]
+        lambda box: box.agent(persona=""),
+        lambda box: box.agent(persona="reader", adapter=""),
+        lambda box: box.agent(persona="reader", adapter=3),  # type: ignore[arg-type]
+        lambda box: box.replace(["true"], persona=""),
+        lambda box: box.replace(["true"], persona="reader", adapter=""),
+        lambda box: box.replace(["true"], adapter="words"),
+        lambda box: box.replace(["true"], instead=True),
+        lambda _: Sandbox.load(3),  # type: ignore[arg-type]
+        lambda _: Sandbox.load(b"wave.yaml"),  # type: ignore[arg-type]
+        lambda _: Sandbox.load("a\0b"),
+        lambda _: Sandbox.load("\ud800"),
+        lambda _: Sandbox.load(""),
     ]
-    for call in wrong:
-        assert outcome(fence, call)[0] == "UsageError"
+    for number, call in enumerate(wrong):
+        error, found = outcome(fence, call)
+        assert error == "UsageError", (number, found)
+        assert found[0].startswith("wavegen: error: ")
+        assert found[0].endswith(")")
+
+
+def test_a_text_in_place_of_words_is_told_how_to_write_them(fence: Fence) -> None:
+    connect_to = "echo.example.com:7000:127.0.0.1:1"
+    for call, hint in (
+        (lambda box: box.run("make test"), '["make", "test"]'),
+        (lambda box: box.agent("-p x", persona="reader"), '["-p", "a question"]'),
+        (lambda box: box.run(["true"], shell="restricted", connect_to=connect_to), f'["{connect_to}"]'.replace(connect_to, "NAME:PORT:ADDRESS:PORT")),
+    ):
+        assert hint in outcome(fence, call)[1][0]
+
+
+def test_a_personas_fence_is_no_shell_and_says_whose_it_is(fence: Fence) -> None:
+    assert (
+        "there is no shell 'persona-reader' (that is a persona's fence: --persona reader)"
+        in outcome(fence, lambda box: box.run(["true"], shell="persona-reader"))[1][0]
+    )
+
+
+def test_only_the_main_thread_becomes_a_command(fence: Fence) -> None:
+    def elsewhere(box: Sandbox) -> list[str]:
+        said: list[str] = []
+
+        def become() -> None:
+            try:
+                box.replace(["true"])
+            except UsageError as failed:
+                said.append(str(failed))
+
+        thread = threading.Thread(target=become)
+        thread.start()
+        thread.join()
+        return said
+
+    assert use(fence, elsewhere) == ["wavegen: error: only the main thread can become a command (call it there, or use run)"]
+
+
+# --- how much is kept
+
+
+@pytest.mark.parametrize("shell", [*FENCED, "yolo"])
+def test_output_has_a_bound(fence: Fence, shell: str) -> None:
+    found = run(fence, "sh", "-c", "echo begun >&2; exec yes", shell=shell, max_output=100_000, timeout=30)
+    assert (found.truncated, found.timed_out) == (True, False)
+    assert len(found.stdout) + len(found.stderr) == 100_000
+    assert found.status > 128
+    stubborn = "trap '' TERM; while :; do yes | head -c 1000; done"
+    found = run(fence, "sh", "-c", stubborn, shell=shell, max_output=1000, timeout=30)
+    assert (found.truncated, found.status) == (True, 137)
+    found = run(fence, "sh", "-c", "head -c 1000 /dev/zero; head -c 1000 /dev/zero >&2; exit 3", shell=shell, max_output=20_000)
+    assert (found.truncated, found.status, len(found.stdout)) == (False, 3, 1000)
+
+
+def test_output_that_nobody_wants_ends_the_command(fence: Fence) -> None:
+    found = run(fence, "sh", "-c", "echo x; exec sleep 30", max_output=0, timeout=20)
+    assert (found.truncated, found.timed_out, found.stdout, found.stderr) == (True, False, b"", b"")
+    found = run(fence, "true", max_output=0)
+    assert (found.truncated, found.status) == (False, 0)
 
 
 def test_a_project_is_found_as_the_command_line_finds_it(tmp_path: Path) -> None:
@@ -677,7 +809,11 @@ def test_a_project_is_found_as_the_command_line_finds_it(tmp_path: Path) -> None
 
 def test_the_package_hands_on_these_names_and_no_other() -> None:
     assert wavegen.FenceError is FenceError
+    assert wavegen.MachineError is MachineError
+    assert wavegen.ManifestError is ManifestError
+    assert wavegen.UsageError is UsageError
     assert wavegen.WavegenError is WavegenError
+    assert all(getattr(wavegen, name) for name in wavegen.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         wavegen.Nothing  # type: ignore[attr-defined]  # noqa: B018
     code = "import sys, wavegen; assert not [n for n in sys.modules if n.startswith('wavegen.')]; wavegen.WavegenError; assert 'wavegen.sandbox' not in sys.modules"

@@ -750,14 +750,17 @@ def test_the_command_may_be_called_otherwise(which: str) -> None:
 
 @both
 def test_signals_and_the_mask_of_modes_are_left_alone(which: str) -> None:
-    script = "import os,signal,sys; os.umask(0o027); signal.pthread_sigmask(0, {signal.SIGUSR1}); signal.signal(signal.SIGPIPE, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+    script = "import os,signal,sys; os.umask(0o027); signal.pthread_sigmask(0, {signal.SIGUSR1}); {}; os.execvp(sys.argv[1], sys.argv[1:])"
+    default, ignored = (f"[signal.signal(n, {how}) for n in (signal.SIGPIPE, signal.SIGXFSZ)]; signal.signal(signal.SIGHUP, 1)" for how in (0, 1))
     watched = ["grep", "-E", "^(SigBlk|SigIgn|Umask)", "/proc/self/status"]
-    plain = _run([PYTHON, "-c", script.replace("os.exec", "signal.signal(signal.SIGXFSZ, 0); os.exec"), *watched]).stdout
+    plain = _run([PYTHON, "-c", script.replace("{}", default), *watched]).stdout
     shown = dict(line.split(":\t") for line in plain.splitlines())
     assert (shown["SigBlk"], shown["Umask"]) == ("0000000000000200", "0027")
-    # Whatever the caller of the tests ignores, neither SIGPIPE nor SIGXFSZ is.
+    assert int(shown["SigIgn"], 16) & 1 << signal.SIGHUP - 1
     assert not int(shown["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
-    assert _run([PYTHON, "-c", script.replace("os.exec", "signal.signal(signal.SIGXFSZ, 0); os.exec"), *SHIMS[which], *NOTHING, *watched]).stdout == plain
+    # Whoever was Python on the way ignores these two, and the command does not.
+    for before in (default, ignored):
+        assert _run([PYTHON, "-c", script.replace("{}", before), *SHIMS[which], *NOTHING, *watched]).stdout == plain
 
 
 @both

@@ -392,6 +392,10 @@ def test_edited_wrappers_are_not_run(tmp_path: Path) -> None:
     [
         (("-s", "defalt"), 2, "there is no shell 'defalt'"),
         (("--baseline", "none.json"), 2, "none.json cannot be read"),
+        (("--baseline", ""), 2, "the name of the baseline is empty"),
+        (("--junit", ""), 2, "the name of a report is empty"),
+        (("--sarif", ""), 2, "the name of a report is empty"),
+        (("--html", ""), 2, "the name of a report is empty"),
         (("--baseline", "wave.yaml"), 2, "wave.yaml is no JSON"),
         (("--under", "/proc"), 3, "--under DIR"),
         (("--html", "/nowhere/x"), 3, "/nowhere/x cannot be written"),

@@ -9,6 +9,9 @@ VERSION = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from wavegen.errors import FenceError as FenceError
+    from wavegen.errors import MachineError as MachineError
+    from wavegen.errors import ManifestError as ManifestError
+    from wavegen.errors import UsageError as UsageError
     from wavegen.errors import WavegenError as WavegenError
     from wavegen.sandbox import Result as Result
     from wavegen.sandbox import Sandbox as Sandbox
@@ -17,7 +20,7 @@ else:
     def __getattr__(name: str) -> object:
         if name in ("Result", "Sandbox"):
             from wavegen import sandbox as place
-        elif name in ("FenceError", "WavegenError"):
+        elif name in ("FenceError", "MachineError", "ManifestError", "UsageError", "WavegenError"):
             from wavegen import errors as place
         else:
             message = f"module 'wavegen' has no attribute {name!r}"
@@ -25,4 +28,4 @@ else:
         return getattr(place, name)
 
 
-__all__ = ["VERSION", "FenceError", "Result", "Sandbox", "WavegenError"]
+__all__ = ["VERSION", "FenceError", "MachineError", "ManifestError", "Result", "Sandbox", "UsageError", "WavegenError"]

@@ -29,8 +29,16 @@ _KILLED = 128  # as shells have it: 128+n where signal n ended it
 class Child:
     """A wrapper that runs, as the leader of a session of its own. To be used in a `with` block, at whose end it is gone."""
 
-    def __init__(self, arguments: Sequence[str], *, given: bytes | None, handles: Sequence[int], environment: Mapping[str, str], directory: str) -> None:
-        """Start it. `given`: its standard input, None for nothing; `handles`: descriptors that it inherits. Raises OSError."""
+    def __init__(  # noqa: PLR0913  by keyword: what a process is started with
+        self, arguments: Sequence[str], *, given: bytes | None, handles: Sequence[int], environment: Mapping[str, str], directory: str, most: int
+    ) -> None:
+        """Start it. `given`: its standard input, None for nothing; `handles`: descriptors that it inherits; `most`: bytes of output to keep.
+
+        Raises OSError.
+        """
+        self._room = most
+        self.truncated = False
+        """Whether there was more output than is kept."""
         self._out: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._left = memoryview(given or b"")
         self._ready = selectors.DefaultSelector()
@@ -74,10 +82,13 @@ class Child:
     def __exit__(self, *_: object) -> None:
         if not self._ended:
             # An exception: Ctrl-C of whoever waits, for one. The wrapper has a moment to remove what it made for the session.
-            self._kill_inside()
-            if not self.wait(_LAST_WORDS):
-                self.kill()
-                self.wait(None)
+            with _Held() as held:
+                held.take(self._all)
+                self._kill_inside()
+                if not self.wait(_LAST_WORDS):
+                    self.kill()
+                    self.wait(None)
+                held.kill()
         self._ready.close()
         os.close(self._handle)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -97,10 +108,15 @@ class Child:
 
     # --- waiting
 
-    def wait(self, seconds: float | None) -> bool:
-        """Carry input and output until the wrapper has ended, for so many seconds. Returns whether it has."""
+    def wait(self, seconds: float | None, *, bounded: bool = False) -> bool:
+        """Carry input and output until the wrapper has ended, for so many seconds. Returns whether it has.
+
+        `bounded`: only as long as there is no more output than is kept.
+        """
         until = None if seconds is None else time.monotonic() + seconds
         while not self._ended:
+            if bounded and self.truncated:
+                return False
             pause = _PAUSE if until is None else until - time.monotonic()
             if pause <= 0:
                 return False
@@ -121,7 +137,10 @@ class Child:
     def _read(self, stream: IO[bytes], name: str) -> None:
         with contextlib.suppress(BlockingIOError):
             part = os.read(stream.fileno(), _PART)
-            self._out[name] += part
+            kept = part[: self._room]
+            self._out[name] += kept
+            self._room -= len(kept)
+            self.truncated |= len(kept) < len(part)
             if not part:
                 self._ready.unregister(stream)
                 self._open.discard(name)
@@ -157,17 +176,24 @@ class Child:
         """End the command and the wrapper, and wait for it: SIGTERM, some seconds, SIGKILL.
 
         Where there is a fence the command is ended, not the wrapper, which then looks at what was left, as it always does, and
-        removes what it made for the session.
+        removes what it made for the session. Where there is none, what it has started is found before: of processes whose parent has
+        ended nobody can tell whose they are.
         """
-        self._to_command(signal.SIGTERM)
-        if not self.wait(GRACE):
-            if fenced:
-                self._kill_inside()
-            if not fenced or not self.wait(_CLEANING):
-                self.kill()
-                self.wait(None)
-        # What was started in the same moment, when nothing inside could be found yet.
-        self.kill()
+        with _Held() as held:
+            if not fenced:
+                held.take(self._all)
+            self._to_command(signal.SIGTERM)
+            if not self.wait(GRACE):
+                if fenced:
+                    self._kill_inside()
+                else:
+                    held.take(self._all)
+                if not fenced or not self.wait(_CLEANING):
+                    self.kill()
+                    self.wait(None)
+            # What was started in the same moment, when nothing inside could be found yet.
+            self.kill()
+            held.kill()
 
     def kill(self) -> None:
         """SIGKILL for the wrapper, what it has started, and its process group; what is in a PID namespace ends with that."""
@@ -230,6 +256,55 @@ class Child:
         """The command's process in a PID namespace, 0 where there is none: the first child of the first process."""
         first = self._first()
         return next(iter(_children(first)), 0) if first else 0
+
+
+class _Held:
+    """Processes that stay the ones that are meant, whatever becomes of their parents and numbers."""
+
+    def __init__(self) -> None:
+        self._handles: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles.values():
+            os.close(handle)
+
+    def take(self, find: Callable[[], list[int]]) -> None:
+        """Those that are found now, as many as there may be descriptors."""
+        opened: dict[int, int] = {}
+        for pid in find():
+            if pid not in self._handles:
+                with contextlib.suppress(OSError):
+                    opened[pid] = os.pidfd_open(pid)
+        # Not those that have ended, and whose number another process has got, before they were opened.
+        still = set(find()) if opened else set()
+        for pid, handle in opened.items():
+            if pid in still:
+                self._handles[pid] = handle
+            else:
+                os.close(handle)
+
+    def kill(self) -> None:
+        """SIGKILL for all of them, and for what they have started since."""
+        known = 0
+        while known < len(self._handles):
+            known = len(self._handles)
+            self.take(self._below)
+        for handle in self._handles.values():
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+
+    def _below(self) -> list[int]:
+        """The children of those that have not ended."""
+        found = []
+        for pid, handle in self._handles.items():
+            with contextlib.suppress(OSError):
+                below = _children(pid)
+                signal.pidfd_send_signal(handle, 0)
+                found += below
+        return found
 
 
 def _children(pid: int) -> list[int]:

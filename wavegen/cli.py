@@ -190,15 +190,12 @@ def run(  # noqa: PLR0913  one for each option
       wavegen run --persona navigator -- -p 'Where is the parser?'
       wavegen run --persona navigator --exec -- git log
     """
-    from wavegen.errors import FenceError, UsageError, WavegenError
+    from wavegen.errors import FenceError, WavegenError
     from wavegen.sandbox import Sandbox
 
     try:
-        if persona and shell:
-            raise UsageError("a persona has its shell from the manifest", "leave out --shell, or --persona")
-        if (adapter or instead) and not persona:
-            raise UsageError("--adapter and --exec are about a persona", "name it with --persona")
-        Sandbox.load(manifest).replace(command, shell=shell, persona=persona or None, adapter=adapter or None, instead=instead)
+        # As they were given: an empty name is a variable that was not set, and must not stand for another shell.
+        Sandbox.load(manifest).replace(command, shell=shell, persona=persona, adapter=adapter, instead=instead)
     except WavegenError as failed:
         # Any other status could be the command's own.
         for line in failed.lines():
@@ -257,8 +254,9 @@ def verify(  # noqa: PLR0913  one for each option
     from wavegen.verify import verify as run_probes
 
     loaded = project.load(manifest)
-    before = read(_read_json(baseline)) if baseline else ()
-    reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file}
+    # An empty name is a variable that was not set: no reason to compare with nothing, or to write nothing.
+    before = read(_read_json(baseline)) if baseline is not None else ()
+    reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file is not None}
     for file in reports:
         _check_writable(file, loaded.root)
     report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=_progress())
@@ -278,6 +276,8 @@ def _check_writable(path: str, root: str) -> None:
     """Before the work rather than after it; and never over what the project is made of."""
     from wavegen.errors import MachineError, UsageError
 
+    if not path:
+        raise UsageError("the name of a report is empty", "name a file, or leave the option out")
     directory = os.path.dirname(os.path.abspath(path))
     if not os.access(directory, os.W_OK | os.X_OK):
         raise MachineError(f"{path} cannot be written: {directory} cannot be", "name a file in a directory of yours")
@@ -311,6 +311,8 @@ def _read_json(path: str) -> Any:
 
     from wavegen.errors import UsageError
 
+    if not path:
+        raise UsageError("the name of the baseline is empty", "name a file, or leave --baseline out")
     try:
         with open(path, encoding="utf-8") as stream:
             return json.load(stream)
@@ -441,7 +443,7 @@ def seccomp() -> None:
 
 @seccomp.command()
 @_MANIFEST
-@click.option("-s", "--shell", metavar="SHELL", default="default", show_default=True, help="Whose filter.")
+@click.option("-s", "--shell", metavar="SHELL", default="default", show_default=True, help="Whose filter: a shell, or persona-NAME.")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="For which processor. Default: this machine's.")
 @click.option("--program", is_flag=True, help="Print the program that the kernel runs instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as docker reads it (OCI).")
@@ -459,7 +461,7 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     from wavegen.seccomp.oci import oci
 
     loaded = project.load(manifest, accept=True)
-    policy = launch.shell_of(loaded.plan, shell)
+    policy = loaded.plan.fence(shell) or launch.shell_of(loaded.plan, shell)
     alone = policy.fenced and loaded.plan.backend is BackendName.LANDLOCK
     found = (landlock if alone else bwrap).filter_of_shell(policy)
     if found is None:

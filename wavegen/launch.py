@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 
 from wavegen import resources
-from wavegen.backends import File, render
-from wavegen.backends.bwrap import wrapper
-from wavegen.backends.guidance import directory
+from wavegen.backends import File, handed
+from wavegen.backends.bwrap import filter_of_shell as bwrap_filter
+from wavegen.backends.bwrap import program, wrapper
 from wavegen.backends.landlock import PREFIX, script
+from wavegen.backends.landlock import filter_of_shell as landlock_filter
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
@@ -17,6 +18,7 @@ from wavegen.output import read_lock
 from wavegen.policy import Plan, Policy
 from wavegen.project import Project
 from wavegen.quote import sh
+from wavegen.seccomp import Filter
 from wavegen.tools import SYSTEM, directories, find
 
 
@@ -44,6 +46,9 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
     if name is not None:
         shell = plan.shell(name)
         if shell is None:
+            fence = plan.fence(name)
+            if fence and (persona := plan.persona_of(fence)):
+                raise UsageError(f"there is no shell '{name}'", f"that is a persona's fence: --persona {persona.name}")
             known = tuple(shell.name for shell in plan.shells)
             raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
         return shell
@@ -67,51 +72,61 @@ def _check(root: str, path: str, data: bytes, remedy: str) -> None:
         raise FenceError(f"{os.path.join(root, path)} is not what this version of wavegen renders", remedy)
 
 
-def _parts(project: Project) -> str:
-    """Where the wrapper finds what it starts and loads: what is rendered, which is read-only in every shell. Raises FenceError for another version's."""
+def _check_rendered(project: Project, file: File) -> None:
+    """The same for what the manifest decides about, which is right for another one, too."""
+    listed = read_lock(project.root).inputs
+    changed = [name for name, value in project.inputs.items() if listed.get(name) != value]
+    try:
+        _check(project.root, file.path, file.data, "run wavegen render")
+    except FenceError:
+        if not changed:
+            raise
+        raise FenceError(f"{' and '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed since the last render", "run wavegen render") from None
+
+
+def _parts(project: Project, found: Filter | None) -> str:
+    """Where the wrapper finds what it starts and loads: what is rendered, which is read-only in every shell. `found`: its filter.
+
+    Raises FenceError for another version's.
+    """
     for name, text in resources.runtime():
         _check(project.root, f".wavegen/runtime/{name}", text.encode(), "run wavegen render")
-    for file in render(project.plan):
-        if file.raw:
-            _check(project.root, file.path, file.raw, "run wavegen render")
+    if found:
+        _check_rendered(project, program(found))
     runtime, filters = (sh(os.path.join(project.root, ".wavegen", name)) for name in ("runtime", "seccomp"))
     return f"readonly wg_runtime={runtime}\nreadonly wg_seccomp={filters}\n"
 
 
-def _told(project: Project, fence: Policy) -> tuple[File, ...]:
-    """What a persona's agent is handed: read from the disk, so that it must be what is rendered."""
-    persona = next((persona for persona in project.plan.personas if persona.fence is fence), None)
-    return tuple(file for file in render(project.plan) if persona and file.path.startswith(f"{directory(persona)}/"))
-
-
-def _unchanged(project: Project, shell: Policy) -> None:
+def _unchanged(project: Project, shell: Policy, text: str) -> None:
     """What nothing keeps a command from writing: the manifest, and what was rendered from it. Raises FenceError."""
     remedy = "a command may have changed it: look at it, then run wavegen render"
     listed = read_lock(project.root).inputs
     for name, value in project.inputs.items():
         if listed.get(name) != value:
             raise FenceError(f"{name} is not what was rendered last", remedy)
-    path = f".wavegen/bin/{PREFIX}{shell.name}"
-    _check(project.root, path, next(file.data for file in render(project.plan) if file.path == path), remedy)
+    _check(project.root, f".wavegen/bin/{PREFIX}{shell.name}", text.encode(), remedy)
 
 
-def script_of(project: Project, shell: Policy) -> str:
+def script_of(project: Project, shell: Policy, *, agent: bool = True) -> str:
     """The wrapper of a shell or a persona, rendered from the plan at hand. Raises FenceError where what it starts is not what is rendered.
 
     Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next session can be made in this one.
+    `agent`: whether a persona's agent is started, which reads what it is handed from the disk, so that it must be what is rendered.
     """
     if project.known != frozenset(project.inputs):
         what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
         raise FenceError(what, "run wavegen render")
+    persona = project.plan.persona_of(shell)
     landlock = shell.fenced and project.plan.backend is BackendName.LANDLOCK
-    if landlock:
-        _unchanged(project, shell)
     text = script(project.plan, shell) if landlock else wrapper(project.plan, shell)
-    told = _told(project, shell)
-    for file in told:
-        _check(project.root, file.path, file.data, "run wavegen render")
-    if shell.fenced or told:
-        text = text.replace("\n", f"\n{_parts(project)}", 1)
+    if landlock:
+        _unchanged(project, shell, text)
+    if persona and agent:
+        for file in handed(project.plan, persona):
+            _check_rendered(project, file)
+    if shell.fenced or persona:
+        found = landlock_filter(shell) if landlock else bwrap_filter(shell)
+        text = text.replace("\n", f"\n{_parts(project, found)}", 1)
     return text
 
 

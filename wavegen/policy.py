@@ -325,6 +325,14 @@ class Plan:
         """The persona of that name, if there is one."""
         return next((persona for persona in self.personas if persona.name == name), None)
 
+    def persona_of(self, fence: Policy) -> PersonaPolicy | None:
+        """The persona whose fence it is; a shell is nobody's."""
+        return next((persona for persona in self.personas if persona.fence.name == fence.name), None)
+
+    def fence(self, name: str) -> Policy | None:
+        """The policy of the shell or persona whose script has that name."""
+        return next((fence for fence in self.fences() if fence.name == name), None)
+
     def fences(self) -> tuple[Policy, ...]:
         """The policies of all shells and personas."""
         return (*self.shells, *(persona.fence for persona in self.personas))

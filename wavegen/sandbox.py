@@ -9,9 +9,9 @@ All times are seconds, all output is bytes. It knows no agent: what a persona st
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from wavegen.child import Child
     from wavegen.log import Decision, Mark
 
+MAX_OUTPUT = 64 << 20
+"""Bytes of output that are kept of a run, where it is not said how many."""
 _TIMED_OUT = 124  # as timeout(1) has it
 _STARTED, _UNFENCED = b"started", b"unfenced"
 _ERROR = "wavegen: error: "
@@ -41,6 +43,9 @@ class Result:
     """The command's, with what wavegen itself says before and after: lines that begin with `wavegen: `."""
     timed_out: bool
     """Whether it was ended because the time was up. The output is what was written until then."""
+    truncated: bool
+    """Whether there was more output than `max_output`: it was ended because of that, and `status` is what that made of it; where it
+    had ended before, its own. The output is the first of it, up to that many bytes."""
     fenced: bool
     """Whether it ran in a fence: not so in `yolo`, and where the manifest takes the fence away or `fallback: warn` did without."""
     refused: tuple[Decision, ...]
@@ -66,6 +71,25 @@ class _Start:
     where: Policy
     options: tuple[str, ...]
     command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """How long it may take, and how much it may say."""
+
+    timeout: float | None
+    output: int
+
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        seconds, most = self.timeout, self.output
+        if seconds is not None and not (_number(seconds, (int, float)) and 0 < seconds <= _LONGEST):
+            raise UsageError(f"{_shown(seconds)} is no time to wait", "say how many seconds, as a number, or None")
+        if not _number(most, (int,)) or most < 0:
+            raise UsageError(f"{_shown(most)} is no size of an output", "say how many bytes, as a whole number")
+
+
+_LONGEST = 1e9  # seconds: thirty years
 
 
 class _Report:
@@ -109,7 +133,8 @@ class Sandbox:
         `accept`: also a manifest or wave.sandbox.yaml that was not there at the last render, which a command may have written.
         What was never rendered is loaded, but nothing starts in it. Raises ManifestError and UsageError.
         """
-        return cls(project.load(None if manifest is None else os.fspath(manifest), accept=accept))
+        name = None if manifest is None else _path(manifest, "the manifest", "name the file, or leave it out")
+        return cls(project.load(name, accept=accept))
 
     @property
     def root(self) -> str:
@@ -127,26 +152,28 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         connect_to: Sequence[str] = (),
+        max_output: int = MAX_OUTPUT,
     ) -> Result:
         """Run a command in a shell (else in `default`), or in the fence of a persona, and wait until it has ended.
 
         `timeout`: seconds, the start of the fence among them, after which the command gets SIGTERM, and three seconds later
-        SIGKILL, with all that runs inside. `input`: its standard input, a str as UTF-8; nothing by default. `env`: variables
+        SIGKILL, with all that runs in its fence; without one, with all that is still a descendant of it then. `input`: its standard input, a str as UTF-8; nothing by default. `env`: variables
         besides those of this process; which of them arrive inside is the manifest's choice alone. `cwd`: a directory of the
         project, absolute or from its root, which is the default. `connect_to`: NAME:PORT:ADDRESS:PORT, to be connected
-        to in place of an allowed name. All output is kept in memory. An exception in this thread meanwhile, of Ctrl-C for one,
-        ends the command, too; where this process is killed, the command goes on to its own end.
+        to in place of an allowed name. `max_output`: bytes of stdout and stderr together, kept in memory; a command that writes more is
+        ended as if its time were up. An exception in this thread meanwhile, of Ctrl-C for one, ends the command, too; where this
+        process is killed, the command goes on to its own end.
 
         Raises FenceError where the command was not started because of the fence, whatever else it says; UsageError for what
         is asked in a way that cannot work, an unknown shell for one; MachineError where the log cannot be read. What has
         returned was started, so a status of 125 is the command's own.
         """
-        words = _words(command, "the command")
+        words = _words(command, "the command", _COMMAND)
         if not words:
             raise UsageError("there is no command", "name a program, and what it is given")
         where = self._fence(shell, persona)
         options = (*_elsewhere(where, connect_to), *(("--exec",) if persona is not None else ()))
-        return self._run(_Start(where, options, words), timeout, input, env, cwd)
+        return self._run(_Start(where, options, words), _Bounds(timeout, max_output), input, env, cwd)
 
     def agent(  # noqa: PLR0913  by keyword: what a run can differ in
         self,
@@ -158,6 +185,7 @@ class Sandbox:
         input: bytes | str | None = None,  # noqa: A002  as subprocess.run has it
         env: Mapping[str, str] | None = None,
         connect_to: Sequence[str] = (),
+        max_output: int = MAX_OUTPUT,
     ) -> Result:
         """Start the agent of a persona in its fence, and wait until it has ended.
 
@@ -165,8 +193,9 @@ class Sandbox:
         inside. It runs in the project's root. All else is as for `run`; the status is 127 where no program of it is inside.
         """
         where = self._fence(None, persona)
-        options = (*_elsewhere(where, connect_to), *(("--adapter", adapter) if adapter is not None else ()))
-        return self._run(_Start(where, options, _words(words, "what the agent is given")), timeout, input, env, None)
+        options = (*_elsewhere(where, connect_to), *_adapter(adapter))
+        start = _Start(where, options, _words(words, "what the agent is given", '["-p", "a question"]'))
+        return self._run(start, _Bounds(timeout, max_output), input, env, None)
 
     def replace(
         self, command: Sequence[str], *, shell: str | None = None, persona: str | None = None, adapter: str | None = None, instead: bool = False
@@ -174,60 +203,67 @@ class Sandbox:
         """Become the command, with this process's terminal, directory and variables: it does not come back, and its status is this process's.
 
         Without words an interactive bash, or the persona's agent; `instead`: the words are a command in place of the agent.
-        Raises FenceError and UsageError.
+        Raises FenceError and UsageError. Only the main thread may, as it alone can give the command the signals that Python ignores.
         """
+        if persona is None and (adapter is not None or instead):
+            raise UsageError("an adapter, or a command in place of an agent, wants a persona", "name the persona")
         where = self._fence(shell, persona)
-        options = (*(("--adapter", adapter) if adapter is not None else ()), *(("--exec",) if instead else ()))
-        words = _words(command, "the command")
-        handle = launch.in_memory(launch.script_of(self._project, where))
+        options = (*_adapter(adapter), *(("--exec",) if instead else ()))
+        words = _words(command, "the command", _COMMAND)
+        if threading.current_thread() is not threading.main_thread():
+            raise UsageError("only the main thread can become a command", "call it there, or use run")
+        handle = launch.in_memory(launch.script_of(self._project, where, agent=not instead))
         os.set_inheritable(handle, True)  # noqa: FBT003
         bash = launch.bash(self.root, os.environ.get("PATH", ""))
+        # What is ignored stays so in other programs.
+        before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGPIPE, signal.SIGXFSZ)}
         try:
             os.execv(bash, launch.arguments(bash, handle, self.root, options, words))
         except OSError as failed:
             raise _no_bash(bash, failed) from None
+        finally:
+            os.close(handle)
+            for number, act in before.items():
+                signal.signal(number, act if act is not None else signal.SIG_DFL)
 
     def _fence(self, shell: str | None, persona: str | None) -> Policy:
-        if persona is None:
-            return launch.shell_of(self._project.plan, shell)
-        if shell is not None:
+        if shell is not None and persona is not None:
             raise UsageError("a persona has its shell from the manifest", "name a shell, or a persona")
-        return launch.persona_of(self._project.plan, persona)
+        if persona is not None:
+            return launch.persona_of(self._project.plan, _name(persona, "persona"))
+        return launch.shell_of(self._project.plan, None if shell is None else _name(shell, "shell"))
 
-    def _run(
-        self, start: _Start, timeout: float | None, given: bytes | str | None, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None
-    ) -> Result:
-        if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-            raise UsageError(f"{timeout} is no time to wait", "say how many seconds, or None")
+    def _run(self, start: _Start, bounds: _Bounds, given: bytes | str | None, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> Result:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             # bwrap would inherit that, and wait forever.
             raise UsageError("this process ignores SIGCHLD, and with it how its children end", "signal.signal(SIGCHLD, SIG_DFL) before")
         environment = _environment(env)
         directory = self._directory(cwd)
-        data = given.encode() if isinstance(given, str) else given
+        data = _input(given)
         mark = self._mark(start.where, environment)
         from wavegen.child import Child
 
         with contextlib.ExitStack() as handles:
             bash = launch.bash(self.root, environment.get("PATH", ""))
-            text = launch.script_of(self._project, start.where)
+            text = launch.script_of(self._project, start.where, agent="--exec" not in start.options)
             try:
                 report = handles.enter_context(_Report())
                 script = launch.in_memory(text)
                 handles.callback(os.close, script)
                 options = ("--report", str(report.tell), *start.options)
                 arguments = launch.arguments(bash, script, self.root, options, start.command)
-                child = Child(arguments, given=data, handles=(script, report.tell), environment=environment, directory=directory)
+                child = Child(arguments, given=data, handles=(script, report.tell), environment=environment, directory=directory, most=bounds.output)
             except OSError as failed:
                 raise _no_bash(bash, failed) from None
             with child:
-                timed_out = not child.wait(timeout)
-                if timed_out:
+                ended = child.wait(bounds.timeout, bounded=True)
+                timed_out = not ended and not child.truncated
+                if not ended:
                     child.end(fenced=start.where.fenced and report.word() != _UNFENCED)
                 elif start.where.fenced:
                     child.kill()  # of a wrapper that was killed something may be left for an instant
                 child.drain()
-            return self._result(child, start, report.word(), mark, timeout if timed_out else None)
+            return self._result(child, start, report.word(), mark, bounds.timeout if timed_out else None)
 
     def _result(self, child: Child, start: _Start, word: bytes, mark: Mark | None, waited: float | None) -> Result:
         said = child.output("stderr")
@@ -243,6 +279,7 @@ class Sandbox:
             stdout=child.output("stdout"),
             stderr=said,
             timed_out=waited is not None,
+            truncated=child.truncated,
             fenced=word == _STARTED,
             refused=refused,
         )
@@ -258,10 +295,11 @@ class Sandbox:
     def _directory(self, cwd: str | os.PathLike[str] | None) -> str:
         if cwd is None:
             return self.root
-        path = os.path.realpath(os.path.join(self.root, os.fspath(cwd)))
+        name = _path(cwd, "cwd", "name a directory of the project, or leave out cwd")
+        path = os.path.realpath(os.path.join(self.root, name))
         if not os.path.isdir(path) or os.path.commonpath((path, self.root)) != self.root:
             # The wrapper would take the project's root in its place.
-            raise UsageError(f"{os.fspath(cwd)} is no directory of the project {self.root}", "name one, or leave out cwd")
+            raise UsageError(f"{name} is no directory of the project {self.root}", "name one, or leave out cwd")
         return path
 
 
@@ -269,26 +307,94 @@ def _judged(where: Policy) -> bool:
     return where.fenced and where.network.mode in (NetworkMode.FILTERED, NetworkMode.OPEN)
 
 
-def _words(given: Sequence[str], what: str) -> tuple[str, ...]:
+_COMMAND = '["make", "test"]'
+
+
+def _number(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether it is one of these kinds of number; True and False are none, though they are of int."""
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    """For a message: not megabytes of it."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of thousands of digits
+        text = f"this {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_SHOWN = 60
+
+
+def _plain(text: object) -> bool:
+    """Whether a program can be given it as a word, a name or a path."""
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def _words(given: Sequence[str], what: str, example: str) -> tuple[str, ...]:
     """As a tuple. Raises UsageError for what a program cannot be given, and for one text, which would be a sequence of letters."""
-    words: tuple[object, ...] = () if isinstance(given, (str, bytes)) else tuple(given)
-    texts = tuple(word for word in words if isinstance(word, str) and "\0" not in word)
-    if isinstance(given, (str, bytes)) or len(texts) < len(words):
-        raise UsageError(f"{what} is no sequence of str without NUL", 'write it as ["make", "test"]')
+    try:
+        words: tuple[object, ...] | None = None if isinstance(given, (str, bytes)) else tuple(given)
+    except TypeError:
+        words = None
+    texts = tuple(word for word in words or () if isinstance(word, str) and _plain(word))
+    if words is None or len(texts) < len(words):
+        raise UsageError(f"{what} is no sequence of str that a program can be given", f"write it as {example}, without NUL and lone surrogates")
     return texts
 
 
+def _path(given: object, what: str, remedy: str) -> str:
+    name = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
+    if not isinstance(name, str) or not name or not _plain(name):
+        raise UsageError(f"{what} is no path: {_shown(given)}", remedy)
+    return name
+
+
+def _name(given: object, what: str) -> str:
+    if not isinstance(given, str):
+        raise UsageError(f"{_shown(given)} is no name of a {what}", "name it as a str")
+    return given
+
+
+def _adapter(given: object) -> tuple[str, ...]:
+    """Words for the wrapper. An empty name is no way to say any: it is a variable that was not set."""
+    if given is None:
+        return ()
+    if not isinstance(given, str) or not given or not _plain(given):
+        raise UsageError(f"{_shown(given)} is no adapter", "name one of the persona's, or leave it out")
+    return ("--adapter", given)
+
+
+def _input(given: object) -> bytes | None:
+    if given is None:
+        return None
+    try:
+        if isinstance(given, str):
+            return given.encode()
+    except UnicodeEncodeError:
+        raise UsageError("the input has lone surrogates, which are no UTF-8", "give it as bytes") from None
+    if not isinstance(given, (bytes, bytearray, memoryview)):
+        raise UsageError(f"{_shown(given)} is no input", "give bytes or a str, or None")
+    return bytes(given)
+
+
 def _elsewhere(where: Policy, connect_to: Sequence[str]) -> list[str]:
-    if connect_to and not _judged(where):
+    places = _words(connect_to, "connect_to", '["NAME:PORT:ADDRESS:PORT"]')
+    if places and not _judged(where):
         raise UsageError(f"{where.name} has no network that is judged", "leave out connect_to, or name a shell with network: filtered or open")
-    return [word for place in _words(connect_to, "connect_to") for word in ("--connect-to", place)]
+    return [word for place in places for word in ("--connect-to", place)]
 
 
 def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    if env is not None and not isinstance(env, Mapping):
+        raise UsageError(f"{_shown(env)} are no variables", "give a mapping of names to values, or None")
     for name, value in (env or {}).items():
-        texts: tuple[object, ...] = (name, value)
-        if not all(isinstance(text, str) and "\0" not in text for text in texts) or not name or "=" in name:
-            raise UsageError(f"{name!r} and its value are no variable", "give names without = and values that are str, both without NUL")
+        if not _plain(name) or not _plain(value) or not name or "=" in name:
+            raise UsageError(f"{_shown(name)} and its value are no variable", "give names without =, and values, that are str without NUL and lone surrogates")
     return {**os.environ, **(env or {})}
 
 

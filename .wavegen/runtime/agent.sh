@@ -67,6 +67,8 @@ while [ "$1" -gt 0 ]; do
     done
     while [ "$1" -gt 0 ]; do shift $(($1 + 2)); done
     shift
+    # No option of exec, which in this shell knows no end of them.
+    case $wg_found in -*) wg_found=./$wg_found ;; esac
     eval "exec \"\$wg_found\" $wg_words \"\$@\""
   fi
   wg_missing="$wg_missing${wg_missing:+, }$wg_program"

@@ -1,6 +1,6 @@
 """Starts a shell on a machine without namespaces, fenced by Landlock: `.wavegen/bin/landlock-SHELL` runs it.
 
-    python3 -I -S confine.py SETTING... -- [--project DIR] [--print] [--report FD] [--connect-to ...] [--] [COMMAND [ARGUMENT...]]
+    python3 -I -S confine.py SETTING... -- [--project DIR] [--print | --print-fence] [--report FD] [--connect-to ...] [--] [COMMAND [ARGUMENT...]]
 
 This file also runs where python3 is too old, to say so.
 """

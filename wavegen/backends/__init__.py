@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from wavegen.policy import Gap, Origin, Plan
+from wavegen.policy import Gap, Origin, PersonaPolicy, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,17 @@ def render(plan: Plan) -> tuple[File, ...]:
     """All files of a plan, sorted by path."""
     files = [file for _, backend in backends() for file in backend.render(plan)]
     return tuple(sorted(files, key=lambda file: file.path))
+
+
+def handed(plan: Plan, persona: PersonaPolicy) -> tuple[File, ...]:
+    """What a persona's agent is handed: its files below .wavegen/personas, sorted by path."""
+    alone = replace(plan, personas=(persona,))
+    files = [file for name, backend in backends() if name in _HANDING for file in backend.render(alone)]
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+_HANDING = ("guidance", "claude", "opencode", "gemini")
+"""The back ends that write there, and nowhere else."""
 
 
 def gaps(plan: Plan) -> tuple[Gap, ...]:

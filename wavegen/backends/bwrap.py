@@ -68,7 +68,7 @@ def render(plan: Plan) -> Iterator[File]:
         if found := filter_of_shell(shell):
             filters[found.name] = found
     for name, found in filters.items():
-        yield File(path=f".wavegen/seccomp/{name}.bpf", raw=assembled(found, *Arch), header=False)
+        yield program(found)
         yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
 
 
@@ -77,9 +77,14 @@ def filter_of_shell(shell: Policy) -> Filter | None:
     return filter_of(shell.seccomp, nested=shell.nested, allow=shell.seccomp_allow) if shell.fenced else None
 
 
+def program(found: Filter) -> File:
+    """What the kernel is given of a filter."""
+    return File(path=f".wavegen/seccomp/{found.name}.bpf", raw=assembled(found, *Arch), header=False)
+
+
 def wrapper(plan: Plan, shell: Policy) -> str:
     """The wrapper script of one shell, or of one persona's fence."""
-    persona = next((persona for persona in plan.personas if persona.fence is shell), None)
+    persona = plan.persona_of(shell)
     passed = tuple(rule for rule in shell.environment if rule.value is None)
     if not shell.fenced:
         return _unfenced(plan, persona, passed) if persona else fill("yolo.sh.j2", header=header(plan), name=shell.name)

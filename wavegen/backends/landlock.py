@@ -11,12 +11,11 @@ from wavegen import defaults
 from wavegen.backends import File, Option, header
 from wavegen.backends._templates import fill
 from wavegen.backends.agents import started
-from wavegen.backends.bwrap import PROXIED, banner, network_options
+from wavegen.backends.bwrap import PROXIED, banner, network_options, program
 from wavegen.manifest import BackendName, NetworkMode
 from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
 from wavegen.quote import json_text
-from wavegen.seccomp import Arch, Filter
-from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp import Filter
 from wavegen.seccomp.filters import Sockets, filter_of
 from wavegen.seccomp.oci import oci
 
@@ -41,7 +40,7 @@ def render(plan: Plan) -> Iterator[File]:
     usual = {found.name for shell in plan.shells if shell.fenced and (found := filter_of(shell.seccomp, nested=shell.nested, allow=shell.seccomp_allow))}
     for name, found in filters.items():
         if name not in usual:
-            yield File(path=f".wavegen/seccomp/{name}.bpf", raw=assembled(found, *Arch), header=False)
+            yield program(found)
             yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
 
 
@@ -52,13 +51,14 @@ def filter_of_shell(shell: Policy) -> Filter | None:
 
 def script(plan: Plan, shell: Policy) -> str:
     """The script of one shell, or of one persona's fence."""
-    persona = next((persona for persona in plan.personas if persona.fence is shell), None)
+    persona = plan.persona_of(shell)
     agents = started(persona) if persona else ()
     return fill(
         "landlock.sh.j2",
         header=header(plan),
         file=f".wavegen/bin/{PREFIX}{shell.name}",
         name=shell.name,
+        persona=persona,
         proxied=shell.network.mode in PROXIED,
         options=(*(Option(("--agent", *option.words), option.origin) for option in agents), *options(shell)),
         filter_name=found.name if (found := filter_of_shell(shell)) else "",

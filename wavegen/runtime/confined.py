@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import stat
 import sys
 
@@ -28,8 +29,7 @@ _NO_PROJECT = (*_TOP, "/srv", "/tmp", "/usr", "/usr/local", "/var", "/var/tmp")
 # A terminal of /dev/pts may be any other of the user's, and /dev/shm is shared with all programs of the host: neither is granted.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _MEMORY_SHARE = 75
-_FLAGS = ("--print", "--exec")
-_VALUES = ("--project", "--connect-to", "--report")
+_VALUES = {"--project": "a directory", "--connect-to": "NAME:PORT:ADDRESS:PORT", "--report": "the number of an open descriptor above 2", "--adapter": "a name"}
 
 
 def cannot(what: str, remedy: str) -> NoReturn:
@@ -106,30 +106,41 @@ class Settings:
             cannot(f"confine.py does not know {option}", "run wavegen render")
 
     def _asked(self, rest: list[str]) -> None:
-        usage = f"usage: landlock-{self.shell} [--project DIR] [--print] [--report FD] [--connect-to NAME:PORT:ADDRESS:PORT] [--] [COMMAND [ARGUMENT...]]"
+        # Of agents --print is an option, too.
+        shown = ("--print-fence",) if self.agents else ("--print", "--print-fence")
+        last = "[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND..." if self.agents else "[--] [COMMAND [ARGUMENT...]]"
+        usage = f"usage: landlock-{self.shell} [--project DIR] [{shown[0]}] [--report FD] [--connect-to NAME:PORT:ADDRESS:PORT] {last}"
         while rest and rest[0].startswith("-"):
-            option = rest.pop(0)
-            if option == "--":
+            option, equals, value = rest[0].partition("=")
+            if rest[0] == "--":
+                rest.pop(0)
                 break
-            if option in _FLAGS:
-                self.show |= option == "--print"
+            if rest[0] in (*shown, "--exec"):
+                rest.pop(0)
+                self.show |= option in shown
                 self.instead |= option == "--exec"
-            elif option in _VALUES and rest:
-                if option == "--project":
-                    self.project = rest.pop(0)
-                elif option == "--report":
-                    self.report = self._descriptor(rest.pop(0), usage)
-                else:
-                    self.rules += [option, rest.pop(0)]
-            elif option == "--adapter" and self.agents and rest:
-                self.adapter = rest.pop(0)
+            elif option in _VALUES and (self.agents or option != "--adapter"):
+                rest.pop(0)
+                value = value if equals else rest.pop(0) if rest else ""
+                if not value:
+                    cannot(f"{option} needs {_VALUES[option]}", usage)
+                self._value(option, value, usage)
             elif self.agents and not self.instead:
-                rest.insert(0, option)
                 break
             else:
-                cannot(f"{option} is unknown, or has no value", usage)
+                cannot(f"{rest[0]} is unknown", usage)
         self.command = rest if not self.agents or self.instead else self._agent(rest)
         self.seccomp = os.path.abspath(self.seccomp) if self.seccomp else ""
+
+    def _value(self, option: str, value: str, usage: str) -> None:
+        if option == "--project":
+            self.project = value
+        elif option == "--adapter":
+            self.adapter = value
+        elif option == "--report":
+            self.report = self._descriptor(value, usage)
+        else:
+            self.rules += [option, value]
 
     @staticmethod
     def _descriptor(text: str, usage: str) -> int:
@@ -451,7 +462,7 @@ def able(settings: Settings) -> list[str]:
 
 def _without(settings: Settings, what: str, remedy: str) -> None:
     """Refuse, or do what `fallback: warn` asks for."""
-    if settings.fallback != "warn":
+    if settings.fallback != "warn" or settings.show:
         cannot(what, remedy)
     sys.stderr.write(f"wavegen: error: {what} ({remedy})\n")
     sys.stderr.write("\033[1;31mwavegen: NOT SANDBOXED: fallback: warn runs the command without any fence\033[0m\n")
@@ -464,6 +475,8 @@ def _without(settings: Settings, what: str, remedy: str) -> None:
             os.close(settings.report)
         except OSError as failed:
             cannot(f"the report cannot be written: {failed.strerror}", "open the descriptor for writing")
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them
     try:
         os.execvp(command[0], command)
     except OSError as failed:

@@ -13,7 +13,7 @@ die() { # what is wrong, what to do
 
 # The machine cannot hold the fence: refuse, or do what `fallback: warn` asks for.
 cannot() { # what is wrong, what to do
-  if [[ $wg_fallback != warn ]] || ! hopeless; then die "$1" "$2"; fi
+  if [[ $wg_fallback != warn || -n $wg_print ]] || ! hopeless; then die "$1" "$2"; fi
   printf 'wavegen: error: %s (%s)\n' "$1" "$2" >&2
   printf '\033[1;31mwavegen: NOT SANDBOXED: fallback: warn runs the command without any fence\033[0m\n' >&2
   if [[ -n $wg_persona ]]; then
@@ -25,7 +25,7 @@ cannot() { # what is wrong, what to do
   builtin cd -- "$wg_start" || exit 125
   PATH=$wg_path
   report_unfenced
-  exec "${wg_command[@]}"
+  exec -- "${wg_command[@]}"
 }
 
 # A persona's command without any fence: from the project's root, as settings name paths from there, and with no variable
@@ -40,7 +40,7 @@ bare() {
   PATH=$wg_path
   export HOME PATH
   report_unfenced
-  exec "${wg_command[@]}"
+  exec -- "${wg_command[@]}"
 }
 
 # Only where the machine forbids every fence: a place that an agent made unfit, or processes that it used up, are no
@@ -137,7 +137,7 @@ drop_odd_names() {
     [[ $name != *[!A-Za-z0-9_]* && $name == [A-Za-z_]* ]] || odd+=(-u "$name")
   done
   PATH=$wg_path
-  exec /usr/bin/env "${odd[@]}" "$BASH" -p "$0" "$@"
+  exec /usr/bin/env "${odd[@]}" "$BASH" -p -- "$0" "$@"
 }
 
 # Done before bwrap starts: --clearenv would leave the host's variables in /proc/1/environ inside.
@@ -217,9 +217,10 @@ mark_entry() { # what changes from now on is this session's
 }
 
 usage() {
-  local last='[--] [COMMAND [ARGUMENT...]]'
-  [[ -z $wg_persona ]] || last='[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND...'
-  die "$1" "usage: $wg_shell [--project DIR] [--print] [--report FD]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} $last"
+  local last='[--] [COMMAND [ARGUMENT...]]' print='--print'
+  # Of agents --print is an option, too.
+  [[ -z $wg_persona ]] || last='[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND...' print='--print-fence'
+  die "$1" "usage: $wg_shell [--project DIR] [$print] [--report FD]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} $last"
 }
 
 # Of a persona: the first of its programs that is inside, with the caller's words behind its own.
@@ -244,8 +245,17 @@ main() {
   open_descriptors
   while (($#)); do
     case $1 in
-      --project) (($# > 1)) || usage '--project needs a directory'; wg_asked=$2; shift 2 ;;
-      --print) wg_print=1; shift ;;
+      --project=* | --report=* | --connect-to=* | --adapter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+      --project) [[ -n ${2-} ]] || usage '--project needs a directory'; wg_asked=$2; shift 2 ;;
+      --print-fence) wg_print=1; shift ;;
+      --print)
+        if [[ -n $wg_persona ]]; then
+          [[ -z $wg_exec ]] || usage "unknown option $1"
+          break
+        fi
+        wg_print=1
+        shift
+        ;;
       --report) take_report "${2-}"; shift 2 ;;
       --connect-to)
         [[ -n $wg_proxied ]] || usage "unknown option $1"
@@ -256,7 +266,7 @@ main() {
       --exec) wg_exec=1; shift ;;
       --adapter)
         [[ -n $wg_persona ]] || usage "unknown option $1"
-        (($# > 1)) || usage '--adapter needs a name'
+        [[ -n ${2-} ]] || usage '--adapter needs a name'
         wg_adapter=$2
         shift 2
         ;;
@@ -298,7 +308,7 @@ main() {
   fi
   tool bwrap || cannot 'bwrap is not on the PATH' 'install bubblewrap: apt install bubblewrap, dnf install bubblewrap, or use nix develop'
   wg_bwrap=$REPLY
-  [[ -z $wg_proxied ]] || find_launcher
+  [[ -z $wg_proxied || -n $wg_print ]] || find_launcher
   for wg_name in "${wg_noted[@]}"; do
     if [[ $wg_name == GH_TOKEN ]]; then token_of_gh; else note_missing "$wg_name"; fi
   done

@@ -181,7 +181,8 @@ if ($flags{'--close'} && syscall($close_range, 3, 0xFFFFFFFF, 4)) {    # at exec
     cannot('open descriptors cannot be closed', 'take a kernel of 5.11 or newer, or use shim.py');
 }
 
-$SIG{FPE} = 'DEFAULT';    # Perl ignores it, and what is ignored stays so in other programs
+# Perl ignores the first, and Python, which may have started all this, the others; what is ignored stays so in other programs.
+@SIG{qw(FPE PIPE XFSZ)} = ('DEFAULT') x 3;
 @SIG{qw(INT QUIT)} = ('DEFAULT', 'DEFAULT') if $flags{'--signals'};
 
 my ($name) = @rest;

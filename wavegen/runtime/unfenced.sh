@@ -5,14 +5,17 @@
 
 unfenced() {
   local wg_arguments=("$@") wg_red=$'\033[1;31m' wg_plain=$'\033[0m'
-  wg_asked='' wg_start=$PWD wg_adapter='' wg_exec='' wg_told=''
+  wg_asked='' wg_start=$PWD wg_adapter='' wg_exec='' wg_told='' wg_print=''
   while (($#)); do
     case $1 in
-      --project) (($# > 1)) || die '--project needs a directory' "usage: $wg_shell --project DIR"; wg_asked=$2; shift 2 ;;
-      --adapter) (($# > 1)) || die '--adapter needs a name' "usage: $wg_shell --adapter NAME"; wg_adapter=$2; shift 2 ;;
+      --project=* | --report=* | --adapter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+      --project) [[ -n ${2-} ]] || usage '--project needs a directory'; wg_asked=$2; shift 2 ;;
+      --adapter) [[ -n ${2-} ]] || usage '--adapter needs a name'; wg_adapter=$2; shift 2 ;;
       --exec) wg_exec=1; shift ;;
+      --print-fence) wg_print=1; shift ;;
       --report) take_report "${2-}"; shift 2 ;;
       --) shift; break ;;
+      -*) [[ -z $wg_exec ]] || usage "unknown option $1"; break ;;
       *) break ;;
     esac
   done
@@ -24,6 +27,10 @@ unfenced() {
   if [[ -n $wg_exec ]]; then wg_command=("$@"); else as_persona "$@"; fi
   [[ -n $wg_exec ]] || wg_command[2]=bare
   ((${#wg_command[@]})) || wg_command=(bash)
+  if [[ -n $wg_print ]]; then
+    printf '%q\n' "${wg_command[@]}"
+    exit 0
+  fi
   bare
 }
 wg_read=unfenced.sh  # all of it
