@@ -50,6 +50,7 @@ TOOLS = {
     # 0.0.21 says 1.0.0, whatever it is.
     "srt": ("sh", "-c", 'rg --version && socat -V && v=$("$0" --version) && [ "$v" != 1.0.0 ]', SRT),
     "srt-old": ("sh", "-c", 'rg --version && socat -V && v=$("$0" --version) && [ "$v" = 1.0.0 ]', SRT_OLD),
+    "socat": ("socat", "-V"),
     "sshd": ("sh", "-c", "test -x /usr/sbin/sshd"),
     "strace": ("strace", "true"),
     "tmux": ("tmux", "-V"),

@@ -222,6 +222,11 @@ def test_a_policy_that_a_session_left_in_the_home_does_not_count_in_the_next(liv
     plant = f"mkdir -p ~/.claude; printf '%s' '{policy}' >~/.claude/remote-settings.json; test -d ~/.claude/remote-settings.json && echo a directory"
     done = live.fence.enter("--exec", "sh", "-c", plant, shell="persona-navigator")
     assert done.stdout == "a directory\n", done
+    # Nor by another directory in its place, for whoever may write the home.
+    ways = ("mv ~/.claude ~/away", "rmdir ~/.claude/remote-settings.json", "ln -sfnT /tmp ~/.claude/remote-settings.json", "rm -rf ~/.claude")
+    script = "; ".join(f"if {way} 2>/dev/null; then echo '{way}'; fi" for way in ways)
+    done = live.fence.enter("--exec", "sh", "-c", f"{script}; test -d ~/.claude/remote-settings.json && echo held", shell="persona-navigator")
+    assert done.stdout == "held\n", done
     api, done = live.work("navigator", Call("Bash", {"command": "python3 -c 'print(6 * 7)'"}), Call("Bash", {"command": "touch ~/planted"}), Say("finished"))
     assert done.returncode == 0, done.stderr
     assert api.offered & {"Write", "Agent", "WebFetch"} == set()
@@ -234,7 +239,7 @@ def test_an_agent_that_is_not_inside_is_said_to_be_missing(live: Live) -> None:
     assert "claude: not inside (add the package to packages, or grant where it lies with paths, and where its links lead)" in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("socat") is None, reason="Claude Code's own sandbox wants socat")
+@pytest.mark.needs("socat")
 def test_without_our_fence_its_own_sandbox_holds_what_settings_json_says(live: Live) -> None:
     """The other file of the pair, in use as a colleague without bubblewrap wrappers would use it."""
     fence = live.fence

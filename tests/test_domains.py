@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from wavegen.decode import Text
-from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule, too_broad
+from wavegen.domains import BadDomainError, advice, covers, denied_rule, domain_rule, too_broad
 from wavegen.errors import Location, Severity
 from wavegen.manifest import DomainEntry
-from wavegen.personas import covers
 from wavegen.policy import DomainRule, Origin
 from wavegen.suffixes import ANYBODYS, HOSTING
 

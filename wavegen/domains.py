@@ -209,3 +209,10 @@ def allows(rules: Iterable[DomainRule], host: str, port: int) -> bool:
 def is_about(rule: DomainRule, host: str) -> bool:
     """Whether a rule names a host, whatever the port."""
     return host.endswith(f".{rule.host}") if rule.wildcard else host == rule.host
+
+
+def covers(rule: DomainRule, other: DomainRule) -> bool:
+    """Whether everything that `other` lets through, `rule` lets through too."""
+    names = other.host == rule.host if not rule.wildcard else other.host.endswith("." + rule.host) or (other.wildcard and other.host == rule.host)
+    ports = rule.port in ("*", other.port) or (not rule.port and other.port in map(str, _WEB))
+    return names and (not other.wildcard or rule.wildcard) and ports and other.flags().items() <= rule.flags().items()

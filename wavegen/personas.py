@@ -24,9 +24,6 @@ WRITING_TOOLS = ("Bash", "Edit", "NotebookEdit", "Write")
 FORMER = {"Task": "Agent", "LS": "Glob", "NotebookRead": "Read", "MultiEdit": "Edit"}
 """What tools were called, and are called today."""
 
-_USUAL_PORTS = ("80", "443")
-"""What an entry without a port lets through."""
-
 _PATTERN = re.compile(r"(\*|[A-Za-z][A-Za-z0-9_.*-]*)(?:\((.*)\))?", re.DOTALL)
 _CANONICAL = {tool.lower(): tool for tool in TOOLS}
 
@@ -101,10 +98,3 @@ def narrowed(network: Network, domains: tuple[DomainRule, ...], origin: Origin) 
     if not domains:
         return Network(mode=NetworkMode.NONE, origin=origin)
     return replace(network, mode=NetworkMode.FILTERED, origin=origin, domains=domains)
-
-
-def covers(rule: DomainRule, other: DomainRule) -> bool:
-    """Whether everything that `other` lets through, `rule` lets through too."""
-    names = other.host == rule.host if not rule.wildcard else other.host.endswith("." + rule.host) or (other.wildcard and other.host == rule.host)
-    ports = rule.port in ("*", other.port) or (not rule.port and other.port in _USUAL_PORTS)
-    return names and (not other.wildcard or rule.wildcard) and ports and other.flags().items() <= rule.flags().items()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from wavegen import adapters, defaults, personas
 from wavegen.decode import Text, suggestion
+from wavegen.domains import covers
 from wavegen.errors import Location, Problem, Severity
 from wavegen.manifest import Adapter, DomainEntry, Hooks, Manifest, NetworkMode, PathAccess, Persona, Sandbox
 from wavegen.paths import BadPathError, host_path
@@ -197,21 +198,21 @@ class Roles:
         """The network with an agent's API host in it, which is said; an error where what is written forbids it."""
         needed = DomainRule(host=host, wildcard=False, port="", origin=Origin(f"API host of adapter {agent.adapter}", agent.origin.at), api=True)
         for rule in network.denied:
-            if personas.covers(rule, replace(needed, port=_TLS_PORT)):
+            if covers(rule, replace(needed, port=_TLS_PORT)):
                 self._error(
                     rule.origin.at or at, f"adapter {agent.adapter} is served at {host}, which is denied here", "remove the entry, or choose another adapter"
                 )
                 return network
         if network.mode in (NetworkMode.HOST, NetworkMode.OPEN):
             return network
-        if any(personas.covers(rule, replace(needed, port=_TLS_PORT)) for rule in network.domains):
+        if any(covers(rule, replace(needed, port=_TLS_PORT)) for rule in network.domains):
             return network
         if network.mode is NetworkMode.NONE:
             self._error(at, f"adapter {agent.adapter} is served at {host}, and there is no network here", f"list {host}, or choose another adapter")
             return network
         written = self.sandbox.shells.get(shell.name)
         bound = written is not None and written.domains is not None
-        if written is not None and bound and not any(personas.covers(rule, replace(needed, port=_TLS_PORT)) for rule in shell.network.domains):
+        if written is not None and bound and not any(covers(rule, replace(needed, port=_TLS_PORT)) for rule in shell.network.domains):
             self._error(
                 written.at.of("domains"), f"adapter {agent.adapter} is served at {host}, which is not among the domains of shell {shell.name}", f"list {host}"
             )
@@ -225,7 +226,7 @@ class Roles:
         listed = written is not None and written.domains is not None
         for domain in domains:
             at, shown = domain.origin.at, _with_flags(domain)
-            if at and listed and not any(personas.covers(bound, domain) for bound in shell.network.domains):
+            if at and listed and not any(covers(bound, domain) for bound in shell.network.domains):
                 self._error(at, f"personas.{persona}: {shown} is not among the domains of its shell {shell.name}", "add it there, or choose another shell")
             elif at and domain.allow_private and shell.network.mode is NetworkMode.OPEN:
                 # Open means every public name, and no list of the shell could say more.

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from wavegen.backends.tool_lists import every, part_of_git, unclear
+from wavegen.personas import FORMER
 from wavegen.policy import Effect, Origin, PersonaPolicy, ToolPattern
 
 TOOLS = (
@@ -34,7 +35,7 @@ CONTROL = frozenset(
 )
 """Those that only talk, keep lists, or load the definitions of others: without them allowed tools would be out of reach."""
 
-RENAMED = {"Task": "Agent", "KillShell": "TaskStop", "KillBash": "TaskStop", "MultiEdit": "Edit", "LS": "Glob"}
+RENAMED = {**FORMER, "KillShell": "TaskStop", "KillBash": "TaskStop"}
 _GONE = frozenset(("BashOutput", "NotebookRead", "TaskOutput", "MultiEdit", "LS"))
 """Names of earlier versions: nothing is left to refuse."""
 _READERS = frozenset(("Read", "Glob", "Grep", "LS", "NotebookRead"))

@@ -236,13 +236,10 @@ as_persona() {
   wg_command=(/bin/sh .wavegen/runtime/agent.sh fenced "${words[@]}" 0 "$@")
 }
 
-main() {
-  local wg_arguments=("$@") wg_interactive='' wg_print='' wg_keep='' wg_place wg_name
-  local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n'
-
+# The wrapper's own options, into variables of main or unfenced; what follows them is the command, or what the agent is given.
+take_options() {
+  local wg_arguments=("$@")
   wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec='' wg_told=''
-  [[ -z $wg_uses_upstream ]] || wg_proxy="${HTTPS_PROXY:-${https_proxy-}}"$'\n'"${NO_PROXY:-${no_proxy-}}"
-  open_descriptors
   while (($#)); do
     case $1 in
       --project=* | --report=* | --connect-to=* | --adapter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -284,6 +281,15 @@ main() {
   elif ((${#wg_command[@]} == 0)); then
     wg_command=(bash)
   fi
+}
+
+main() {
+  local wg_interactive='' wg_print='' wg_keep='' wg_place wg_name
+  local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n'
+
+  [[ -z $wg_uses_upstream ]] || wg_proxy="${HTTPS_PROXY:-${https_proxy-}}"$'\n'"${NO_PROXY:-${no_proxy-}}"
+  open_descriptors
+  take_options "$@"
   find_places
   if [[ -n $wg_private_home && ! -d $wg_state/home ]]; then
     # Without settings zsh asks a newcomer what they are to be.
