@@ -175,9 +175,21 @@ def plan(manifest: str | None, *, as_json: bool) -> None:
 @click.option("-p", "--persona", metavar="NAME", help="Start the agent of a persona in its fence; COMMAND is then words for the agent.")
 @click.option("--adapter", metavar="NAME", help="Of the persona's adapters this one. Default: the first whose program is inside.")
 @click.option("--exec", "instead", is_flag=True, help="Run COMMAND in the persona's fence in place of its agent.")
+@click.option("-b", "--backend", metavar="NAME", help="bubblewrap, docker or landlock, in place of the manifest's.")
+@click.option("--artifacts", metavar="DIR", help="With docker: what is at /artifacts, read-only. All but the output is forgotten.")
+@click.option("--output", metavar="DIR", help="With docker: make this directory of what is left in /workspace/output.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(  # noqa: PLR0913  one for each option
-    manifest: str | None, shell: str | None, persona: str | None, adapter: str | None, *, instead: bool, command: tuple[str, ...]
+def run(  # noqa: PLR0913, PLR0917  one for each option
+    manifest: str | None,
+    shell: str | None,
+    persona: str | None,
+    adapter: str | None,
+    backend: str | None,
+    artifacts: str | None,
+    output: str | None,
+    *,
+    instead: bool,
+    command: tuple[str, ...],
 ) -> None:
     """Run COMMAND inside a shell, by the manifest as it is now; without COMMAND, an interactive bash.
 
@@ -189,13 +201,15 @@ def run(  # noqa: PLR0913  one for each option
       wavegen run --shell restricted -- claude
       wavegen run --persona navigator -- -p 'Where is the parser?'
       wavegen run --persona navigator --exec -- git log
+      wavegen run --backend docker --shell restricted -- make test
     """
     from wavegen.errors import FenceError, WavegenError
     from wavegen.sandbox import Sandbox
 
     try:
         # As they were given: an empty name is a variable that was not set, and must not stand for another shell.
-        Sandbox.load(manifest).replace(command, shell=shell, persona=persona, adapter=adapter, instead=instead)
+        sandbox = Sandbox.load(manifest)
+        sandbox.replace(command, shell=shell, persona=persona, adapter=adapter, instead=instead, backend=backend, artifacts=artifacts, output=output)
     except WavegenError as failed:
         # Any other status could be the command's own.
         for line in failed.lines():

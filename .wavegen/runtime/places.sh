@@ -170,7 +170,7 @@ hold() { # index of the rule
   local at=${wg_at[$1]} j rest base from part IFS=/
   nearest "$at" || return 0
   j=$REPLY
-  case ${wg_access[j]} in home | project | write* | keep | held-write*) ;; *) return 0 ;; esac
+  case ${wg_access[j]} in home | project | write* | keep | worktree | held-write*) ;; *) return 0 ;; esac
   base=${wg_at[j]} from=${wg_from[j]} rest=${at#"${wg_at[j]}"/}
   for part in $rest; do
     base+=/$part from+=/$part
@@ -199,7 +199,7 @@ mount_places() {
         scratch) wg_mounts+=(--perms 0700 --size "$wg_scratch_size" --tmpfs "$at") ;;
         pin | project-read) wg_mounts+=(--ro-bind "$at" "$at") ;;
         guard) wg_mounts+=(--ro-bind "${wg_from[i]}" "$at") ;;
-        home | project | keep) wg_mounts+=(--bind "${wg_from[i]}" "$at") ;;
+        home | project | keep | worktree) wg_mounts+=(--bind "${wg_from[i]}" "$at") ;;
         read* | write*) grant "${wg_access[i]}" "${wg_asker[i]}" "$at" "${wg_from[i]}" ;;
       esac
     done
