@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wavegen import resources
 from wavegen.backends import File
 from wavegen.manifest import BackendName
-from wavegen.policy import Agent, DomainRule, Effect, EnvRule, Gap, HookRule, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
+from wavegen.policy import Agent, DomainRule, Effect, EnvRule, Gap, HookRule, Image, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
 from wavegen.quote import json_text
 from wavegen.schema import manifest_schema
 
@@ -56,11 +56,16 @@ def plan_json(plan: Plan) -> dict[str, object]:
         "overlay": plan.overlay if plan.overlaid else None,
         "enabled": plan.enabled,
         "backend": plan.backend.value,
+        "image": _image(plan.image),
         "unfree": list(plan.unfree),
         "package": str(plan.package.tail) if plan.package else None,
         "shells": {shell.name: _shell(shell) for shell in plan.shells},
         "personas": {persona.name: _persona(persona) for persona in plan.personas},
     }
+
+
+def _image(image: Image) -> dict[str, object]:
+    return {"reference": image.reference, "origin": str(image.origin), "base": image.base, "base_origin": str(image.base_origin)}
 
 
 def _shell(shell: Policy) -> dict[str, object]:
