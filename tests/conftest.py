@@ -9,8 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from engine import Engine, Podman
 
 _NPM = Path(__file__).resolve().parent.parent / ".venv/npm"
 
@@ -22,8 +26,11 @@ def of_npm(variable: str, place: str, name: str) -> str:
 
 
 CLAUDE = of_npm("WAVEGEN_CLAUDE", "claude", "claude")
+# Debian's, which fits the daemon beside it, before any other that a machine has on its PATH.
+DOCKER = os.environ.get("WAVEGEN_TEST_DOCKER") or ("/usr/bin/docker" if os.path.exists("/usr/bin/docker") else "docker")
 SRT = of_npm("WAVEGEN_SRT", "srt-new", "srt")
 SRT_OLD = of_npm("WAVEGEN_SRT_OLD", "srt-old", "srt")
+_AS_ROOT = 'PATH=$PATH:/usr/sbin:/sbin; root() { [ "$(id -u)" = 0 ] || set -- sudo -n "$@"; "$@"; }; root true || { echo "an engine needs root, or sudo without a password" >&2; exit 1; }; '
 
 # What shows that a tool works. That it is on the PATH shows nothing: a container may forbid what it does.
 TOOLS = {
@@ -31,6 +38,9 @@ TOOLS = {
     "bwrap": ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"),
     "curl": ("curl", "--version"),
     "claude": (CLAUDE, "--version"),
+    # A daemon of the tests' own needs namespaces; that it starts is shown by the fixture.
+    "docker": ("sh", "-c", _AS_ROOT + '"$0" --version && dockerd --version && runc --version && root unshare --mount --pid --fork --mount-proc true', DOCKER),
+    "docker-compose": ("sh", "-c", 'docker-compose version || "$0" compose version', DOCKER),
     "fish": ("fish", "--version"),
     "git": ("git", "--version"),
     "go": ("go", "version"),
@@ -43,6 +53,7 @@ TOOLS = {
     "pip": ("/usr/bin/python3", "-m", "pip", "--version"),
     "landlock": ("/usr/bin/python3", "-c", "import ctypes; exit(ctypes.CDLL(None).syscall(444, None, 0, 1) < 1)"),
     "perl": ("perl", "-e", "1"),
+    "podman": ("sh", "-c", _AS_ROOT + "podman --version && runc --version"),
     "postgres": ("sh", "-c", "psql --version && ls /usr/lib/postgresql/*/bin/initdb"),
     "seccomp": ("/usr/bin/python3", "-c", "import seccomp"),
     "shellcheck": ("shellcheck", "--version"),
@@ -139,6 +150,24 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
             reporter.write_line(f"\nno test ran that needs: {', '.join(sorted(idle))}", red=True)
         if exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """A Docker daemon of this session's own. Tests that use it are marked `needs("docker")`."""
+    import engine as of_tests
+
+    with of_tests.started(DOCKER) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[Podman]:
+    """Podman with places of this session's own. Tests that use it are marked `needs("podman")`."""
+    import engine as of_tests
+
+    with of_tests.podman() as program:
+        yield program
 
 
 @pytest.fixture(autouse=True)
