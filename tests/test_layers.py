@@ -28,7 +28,7 @@ ROWS = (
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
     ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
-    ("backends.agents", "backends.bwrap", "backends.landlock", "backends.srt", "backends.image", "backends.compose"),
+    ("backends.agents", "backends.script", "backends.bwrap", "backends.landlock", "backends.srt", "backends.image", "backends.compose"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),

@@ -54,7 +54,7 @@ def text(fence: Fence, shell: str) -> str:
 def test_a_wrapper_sources_what_its_shell_needs_and_its_main_last(fence: Fence) -> None:
     for shell, part in SHELLS.items():
         names = sourced(text(fence, shell))
-        assert (part in names, "bounds.sh" in names, names[-1]) == (True, True, "fence.sh")
+        assert (part in names, "bounds.sh" in names, names[-1]) == (True, True, "bubblewrap.sh")
     every = {name for shell in SHELLS for name in sourced(text(fence, shell))}
     # What unfenced personas source besides, and what is run inside.
     assert every | {"unfenced.sh", "agent.sh"} == {file.name for file in (ROOT / "wavegen/runtime").glob("*.sh")}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from helpers import ROOT
 
-from wavegen.backends import bwrap
+from wavegen.backends import script
 from wavegen.errors import ManifestError
 from wavegen.ground import Ground
 from wavegen.manifest import NetworkMode
@@ -698,7 +698,7 @@ OTHER = refusing(
 
 @pytest.mark.parametrize("other", [None, refusing(), OTHER], ids=["none", "nothing", "others"])
 def test_expectations_follow_the_filter_that_there_is(other: Filter | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bwrap, "filter_of_shell", lambda _: other)
+    monkeypatch.setattr(script, "filter_of_shell", lambda _: other)
     found = default()
     assert wants(found, "K01", "K03", "K09", "K10", "K14", "N15", "T01") == [Want.OPEN] * 7
     assert wants(found, "K02", "K15", "T01b") == [Want.STOPPED if other is OTHER else Want.OPEN] * 3

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from wavegen import resources
 from wavegen.backends import File, handed
-from wavegen.backends.bwrap import filter_of_shell as bwrap_filter
 from wavegen.backends.bwrap import program, wrapper
 from wavegen.backends.landlock import PREFIX, script
 from wavegen.backends.landlock import filter_of_shell as landlock_filter
+from wavegen.backends.script import filter_of_shell as bwrap_filter
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName

@@ -5,7 +5,7 @@
 # What takes the last rights from the command, inside, once bwrap is done: it writes only where it is to (Landlock, which
 # a mistake in the mounts does not touch), signals nobody outside, and is bounded. Perl starts in a third of Python's time.
 shim() {
-  local code=() i words=()
+  local code=() words=()
   # Of the system, as it must be there inside.
   if system_tool perl; then
     mapfile -d '' -t code <"$wg_runtime/landlock.pl" || die "$wg_runtime/landlock.pl cannot be read" 'run wavegen render'
@@ -18,32 +18,40 @@ shim() {
   else
     cannot 'neither perl nor python3 is on the PATH' 'install one of them, or use nix develop'
   fi
-  words+=(--landlock best-effort --scope abstract --scope signal)
-  if [[ -n $wg_nested ]]; then
-    # A sandbox inside mounts, which Landlock refuses whoever may write less than everything.
-    words+=(--no-files)
-  else
-    words+=(--writes-only --write-try /dev --write-try /proc)
-    for i in "${wg_scratch[@]}"; do words+=(--write-try "$i"); done
-    for i in "${!wg_at[@]}"; do
-      case ${wg_access[i]} in
-        home | project | scratch) words+=(--write "${wg_at[i]}") ;;
-        write* | held-write*) words+=(--write-try "${wg_at[i]}") ;;
-      esac
-    done
-  fi
+  shim_rights
+  words+=("${REPLIES[@]}")
   held_once "${words[@]}"
-  wg_memory=$wg_memory_limit
-  if [[ -z $wg_memory ]]; then
-    # A share of what the machine has.
-    local total
-    read -r _ total _ </proc/meminfo || total=0
-    wg_memory=$((total * wg_memory_share * 1024 / 100))
-  fi
+  memory_of_machine
   words+=(--limit core=0 --limit nofile="$wg_files" --limit data="$wg_memory")
   # The kernel counts a user's processes for each user namespace (Linux 5.14), and never real root's.
   ((EUID == 0)) || words+=(--limit nproc="$wg_pids")
   wg_shim=("${words[@]}")
+}
+
+shim_rights() { # where the command writes, and whom it reaches: options of the shim, into REPLIES
+  local i
+  REPLIES=(--landlock best-effort --scope abstract --scope signal)
+  if [[ -n $wg_nested ]]; then
+    # A sandbox inside mounts, which Landlock refuses whoever may write less than everything.
+    REPLIES+=(--no-files)
+    return 0
+  fi
+  REPLIES+=(--writes-only --write-try /dev --write-try /proc)
+  for i in "${wg_scratch[@]}"; do REPLIES+=(--write-try "$i"); done
+  for i in "${!wg_at[@]}"; do
+    case ${wg_access[i]} in
+      home | project | scratch) REPLIES+=(--write "${wg_at[i]}") ;;
+      write* | held-write*) REPLIES+=(--write-try "${wg_at[i]}") ;;
+    esac
+  done
+}
+
+memory_of_machine() { # the bytes that the manifest grants, or a share of what the machine has, into wg_memory
+  local total
+  wg_memory=$wg_memory_limit
+  [[ -z $wg_memory ]] || return 0
+  read -r _ total _ </proc/meminfo || total=0
+  wg_memory=$((total * wg_memory_share * 1024 / 100))
 }
 
 held_once() { # what of that this kernel does not hold, said once for each kernel

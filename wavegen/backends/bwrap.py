@@ -2,62 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum
-from itertools import groupby
+from collections.abc import Iterator
 from typing import assert_never
 
-from wavegen import defaults
-from wavegen.backends import File, Option, header
+from wavegen.backends import File, Option, header, script
 from wavegen.backends._templates import fill
 from wavegen.backends.agents import started
-from wavegen.manifest import Fallback, NetworkMode, Seccomp
+from wavegen.backends.script import PROXIED, Builder, bare, filter_of_shell, ground, passed, system
+from wavegen.manifest import NetworkMode, Seccomp
 from wavegen.paths import is_device
-from wavegen.policy import Access, Anchor, DomainRule, Effect, EnvRule, Gap, HostPath, Network, Origin, PathRule, PersonaPolicy, Plan, Policy
-from wavegen.quote import json_text, sh
+from wavegen.policy import Access, Anchor, DomainRule, Effect, Gap, HostPath, Network, Origin, PersonaPolicy, Plan, Policy
+from wavegen.quote import json_text
 from wavegen.seccomp import Arch, Filter
 from wavegen.seccomp.bpf import assembled
-from wavegen.seccomp.filters import filter_of, refused_calls
+from wavegen.seccomp.filters import refused_calls
 from wavegen.seccomp.oci import oci
 
 NAME = "bwrap"
-_CPU_PERIOD = 100_000
-"""Microseconds over which the kernel shares processors out."""
-_VARIABLES = {
-    Anchor.HOME: "$wg_home",
-    Anchor.PROJECT: "$wg_project",
-    Anchor.STATE: "$wg_state",
-    Anchor.RUNTIME: "$wg_runtime",
-    Anchor.HOMES: "$wg_homes",
-    Anchor.AROUND: "$wg_around",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class RuleLine:
-    """A call in the wrapper, and why it is there."""
-
-    line: str
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Consecutive lines of one kind, and what stands around them."""
-
-    before: str
-    lines: tuple[RuleLine, ...]
-    after: str
-
-
 # Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
 # host: core_pattern takes a pipe, sysrq a reboot. Docker makes the same ones read-only.
 PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr", "/proc/pressure")
-
-
-PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
-"""The modes in which the launcher judges each connection."""
 
 
 def render(plan: Plan) -> Iterator[File]:
@@ -72,11 +36,6 @@ def render(plan: Plan) -> Iterator[File]:
         yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
 
 
-def filter_of_shell(shell: Policy) -> Filter | None:
-    """The system call filter of a shell; None where it has none."""
-    return filter_of(shell.seccomp, nested=shell.nested, allow=shell.seccomp_allow) if shell.fenced else None
-
-
 def program(found: Filter) -> File:
     """What the kernel is given of a filter."""
     return File(path=f".wavegen/seccomp/{found.name}.bpf", raw=assembled(found, *Arch), header=False)
@@ -85,34 +44,32 @@ def program(found: Filter) -> File:
 def wrapper(plan: Plan, shell: Policy) -> str:
     """The wrapper script of one shell, or of one persona's fence."""
     persona = plan.persona_of(shell)
-    passed = tuple(rule for rule in shell.environment if rule.value is None)
     if not shell.fenced:
-        return _unfenced(plan, persona, passed) if persona else fill("yolo.sh.j2", header=header(plan), name=shell.name)
-    return fill(
-        "wrapper.sh.j2",
-        header=header(plan),
-        file=f".wavegen/bin/{shell.name}",
-        name=shell.name,
-        fallback=shell.fallback.value,
-        persona=persona,
-        agents=tuple(started(persona)) if persona else (),
-        bare=_bare(shell) if persona and shell.fallback is Fallback.WARN else (),
-        proxied=shell.network.mode in PROXIED,
-        settings=tuple(_settings(shell, persona)),
-        parts=" ".join(_parts(shell)),
-        network=tuple(network_options(shell.network)),
-        passed=passed,
-        options=tuple(options(shell)),
-        system=tuple(_system(shell)),
-        system_paths=" | ".join(sh(f"/{rule.path.tail}") for rule in shell.paths if rule.path.anchor is Anchor.ROOT and rule.path.tail),
-        places=tuple(_place_line(rule) for rule in shell.paths if rule.path.anchor is not Anchor.ROOT and not rule.guarded),
-        guards=tuple(_guard_line(rule) for rule in shell.paths if rule.guarded),
-        banner=tuple(banner(shell)),
-        writable=" ".join(_writable(plan)),
+        return _unfenced(plan, persona) if persona else fill("yolo.sh.j2", header=header(plan), name=shell.name)
+    return script.wrapper(
+        plan,
+        shell,
+        Builder(
+            file=f".wavegen/bin/{shell.name}",
+            name="bwrap",
+            begins="bubblewrap.sh",
+            parts=tuple(_parts(shell)),
+            options=tuple(options(shell)),
+            system=tuple(system(shell, ground(shell), kernel=_kernel_mounts())),
+            network=tuple(network_options(shell.network)),
+            banner=tuple(banner(shell)),
+        ),
     )
 
 
-def _unfenced(plan: Plan, persona: PersonaPolicy, passed: tuple[EnvRule, ...]) -> str:
+def _parts(shell: Policy) -> Iterator[str]:
+    if shell.limits.written:
+        yield "bounds.sh"
+    yield from ("launched.sh",) if shell.network.mode in PROXIED else ("direct.sh", "audit.sh")
+    yield "fence.sh"
+
+
+def _unfenced(plan: Plan, persona: PersonaPolicy) -> str:
     fence = persona.fence
     off = Option(("the manifest takes the fence from personas",), plan.enabled_origin)
     shell = Option((f"its shell {persona.shell} has no fence",), persona.origin)
@@ -123,74 +80,11 @@ def _unfenced(plan: Plan, persona: PersonaPolicy, passed: tuple[EnvRule, ...]) -
         name=fence.name,
         persona=persona,
         why=off if not plan.enabled else shell,
-        passed=passed,
-        fixed=_bare(fence),
+        passed=passed(fence),
+        fixed=bare(fence),
         agents=tuple(started(persona)),
         parts="places.sh fence.sh unfenced.sh",
     )
-
-
-def _bare(fence: Policy) -> tuple[Option, ...]:
-    """Variables that are set for a persona's command that has no fence: none that tells of one, or of its proxies."""
-    inside = {"SANDBOX_ACTIVE", *(rule.name for rule in defaults.PROXIES)}
-    return tuple(Option((f"{rule.name}={rule.value}",), rule.origin) for rule in fence.environment if rule.value is not None and rule.name not in inside)
-
-
-def _with_paths(shell: Policy) -> bool:
-    """Whether the manifest names paths: the project's own rules are no such."""
-    return any(rule.origin.at and rule.path.tail for rule in shell.paths)
-
-
-def _parts(shell: Policy) -> Iterator[str]:
-    """The files of the runtime that a wrapper sources; main(), which calls all else, comes last."""
-    yield from ("places.sh", "guards.sh", "shim.sh")
-    if _with_paths(shell):
-        yield "granted.sh"
-    if shell.limits.written:
-        yield "bounds.sh"
-    yield "launched.sh" if shell.network.mode in PROXIED else "direct.sh"
-    yield "fence.sh"
-
-
-def _settings(shell: Policy, persona: PersonaPolicy | None) -> Iterator[RuleLine]:
-    """What the files of the runtime ask about a shell, as assignments."""
-
-    def setting(name: str, value: object, origin: Origin) -> RuleLine:
-        return RuleLine(f"wg_{name}={'' if value in (None, False) else sh('1' if value is True else str(value))}", origin)
-
-    def words(name: str, values: Iterable[str], origin: Origin) -> RuleLine:
-        return RuleLine(f"wg_{name}=({_words(tuple(values))})", origin)
-
-    home = next((rule.origin for rule in shell.paths if rule.path == HostPath(Anchor.HOME)), Origin("the real home is never there"))
-    limits, found = shell.limits, filter_of_shell(shell)
-    yield setting("persona", persona.name if persona else None, shell.origin)
-    yield setting("proxied", shell.network.mode in PROXIED, shell.network.origin)
-    yield setting("uses_upstream", shell.network.upstream is not None, shell.network.upstream or shell.network.origin)
-    yield setting("filter_name", found.name if found else None, shell.seccomp_origin)
-    yield setting("nested", shell.nested, shell.origin)
-    yield setting("private_home", shell.private_home, home)
-    yield setting("minimal_root", shell.minimal_root, shell.origin)
-    yield setting("with_paths", _with_paths(shell), Origin("whether the manifest names paths"))
-    yield setting("bounded", limits.written, limits.origin)
-    yield setting("pids", limits.pids, limits.origin)
-    yield setting("files", limits.files, limits.origin)
-    yield setting("memory_limit", limits.memory or None, limits.origin)
-    yield setting("memory_share", defaults.MEMORY_SHARE, Origin("percent of what the machine has, where no number is written"))
-    yield setting("cpus", round(limits.cpus * _CPU_PERIOD) if limits.cpus else None, limits.origin)
-    yield setting("cpu_percent", round(limits.cpus * 100) if limits.cpus else None, limits.origin)
-    yield setting("scratch_size", limits.scratch, limits.origin)
-    scratch = (rule for rule in shell.paths if rule.access is Access.SCRATCH and rule.path.anchor is Anchor.ROOT and not rule.source)
-    yield words("scratch", (f"/{rule.path.tail}" for rule in scratch), Origin("private directories of the system"))
-    passed = {rule.name for rule in shell.environment if rule.value is None and rule.origin.at}
-    yield words("noted", (name for name in ("GH_TOKEN", "ANTHROPIC_API_KEY") if name in passed), Origin("logins that a shell looks for, or says are missing"))
-    yield words("git_files", defaults.GIT_FILES, Origin("git on the host runs or follows it, in any repository"))
-    yield words("worktree_files", defaults.WORKTREE_FILES, Origin("git on the host follows it, in any worktree"))
-
-
-def _writable(plan: Plan) -> tuple[str, ...]:
-    """What any shell of the project may write: a link there may be an agent's, whichever shell it was in."""
-    rules = (rule for shell in plan.shells for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.tail)
-    return tuple(dict.fromkeys(_path(rule.path) for rule in rules))
 
 
 def options(shell: Policy) -> Iterator[Option]:
@@ -235,111 +129,12 @@ def _flags(rule: DomainRule) -> str:
 
 
 def _kernel_mounts() -> Iterator[Option]:
+    # /proc/sys is read-only before anything can be granted there.
     yield Option(("--dev", "/dev"), Origin("the few devices that everybody may use"))
     yield Option(("--proc", "/proc"), Origin("the processes of this shell alone"))
     for path in PROC_READ_ONLY:
         yield Option(("--ro-bind" if path == "/proc/sys" else "--ro-bind-try", path, path), Origin("real root could change the host's kernel there"))
-
-
-def _system(shell: Policy) -> Iterator[Run]:
-    """The rules about the host's own paths, shallow to deep, in runs of one kind."""
-    ground = [rule for rule in shell.paths if rule.path.anchor is Anchor.ROOT]
-    lines: list[tuple[Kind, RuleLine]] = []
-    for rule in sorted(ground, key=lambda rule: (len(rule.path.parts()), _kind(rule).value)):
-        lines.append((_kind(rule), _system_line(rule, shell)))
-        if not rule.path.tail:
-            # Above the root, below everything else; /proc/sys is read-only before anything can be granted there.
-            lines += [(Kind.MOUNTS, RuleLine(_words(option.words), option.origin)) for option in _kernel_mounts()]
-            lines.append((Kind.LATE, RuleLine("--remount-ro /dev", Origin("it is a tmpfs without a limit, and nothing is made there"))))
-    for kind, run in groupby(lines, key=lambda pair: pair[0]):
-        before, after = _AROUND[kind]
-        yield Run(before, tuple(line for _, line in run), after)
-
-
-class Kind(Enum):
-    """What a line about a path of the system is: words for bwrap, paths that are looked at first, or a call."""
-
-    MOUNTS = 0
-    LATE = 1
-    HIDDEN = 2
-    CALLS = 3
-
-
-_AROUND = {
-    Kind.MOUNTS: ("  wg_mounts+=(", "  )"),
-    Kind.LATE: ("  wg_late+=(", "  )"),
-    Kind.HIDDEN: ("  wg_hidden=(", '  )\n  hidden "${wg_hidden[@]}"'),
-    Kind.CALLS: ("  # What the manifest names:", ""),
-}
-
-
-def _kind(rule: PathRule) -> Kind:
-    if rule.origin.at:
-        return Kind.CALLS
-    if rule.access is not Access.HIDE:
-        return Kind.MOUNTS
-    return Kind.HIDDEN if rule.path.tail else Kind.LATE
-
-
-def _system_line(rule: PathRule, shell: Policy) -> RuleLine:
-    path = f"/{rule.path.tail}"
-    if rule.origin.at:
-        return RuleLine(_words(("named", _access(rule), _asked_by(rule), path)), rule.origin)
-    match rule.access:
-        case Access.HIDE:
-            # bwrap starts from an empty root; it is made read-only when all is mounted.
-            return RuleLine(sh(path) if rule.path.tail else "--remount-ro /", rule.origin)
-        case Access.READ if rule.source:
-            return RuleLine(f"--ro-bind {_path(rule.source)} {sh(path)}", rule.origin)
-        case Access.READ:
-            return RuleLine(_words(("--ro-bind" if rule.required else "--ro-bind-try", path, path)), rule.origin)
-        case Access.SCRATCH if rule.source:
-            return RuleLine(_words(("--symlink", f"/{rule.source.tail}", path)), rule.origin)
-        case Access.SCRATCH:
-            mode = "1777" if path.endswith(("/tmp", "/shm")) else "0755"
-            return RuleLine(_words(("--perms", mode, "--size", str(shell.limits.scratch), "--tmpfs", path)), rule.origin)
-        case Access.WRITE:
-            return RuleLine(_words(("--bind", path, path)), rule.origin)
-        case _:
-            assert_never(rule.access)
-
-
-def _place_line(rule: PathRule) -> RuleLine:
-    """A rule about a path that is known only when the shell starts."""
-    path = _path(rule.path)
-    if rule.path.anchor in (Anchor.HOMES, Anchor.AROUND):
-        return RuleLine(f"neighbours {path}", rule.origin)
-    if not rule.path.tail and rule.access in (Access.READ, Access.WRITE):
-        kind = "home" if rule.path.anchor is Anchor.HOME else "project" if rule.access is Access.WRITE else "project-read"
-        return RuleLine(f"rule {kind} - {path}" + (f" {_path(rule.source)}" if rule.source else ""), rule.origin)
-    if rule.pinned:
-        return RuleLine(f"rule pin {'wavegen' if rule.required else '-'} {path}", rule.origin)
-    return RuleLine(f"rule {_access(rule)} {sh(_asked_by(rule))} {path}", rule.origin)
-
-
-def _guard_line(rule: PathRule) -> RuleLine:
-    """What the host runs or follows: whether it is there is known when the shell starts."""
-    path = _path(rule.path)
-    return RuleLine(f"{'keep_place' if rule.access is Access.WRITE else 'guard'} {path}", rule.origin)
-
-
-def _access(rule: PathRule) -> str:
-    optional = rule.access in (Access.READ, Access.WRITE) and not rule.required
-    return rule.access.value + ("+optional" if optional else "") + ("+socket" if rule.socket else "")
-
-
-def _asked_by(rule: PathRule) -> str:
-    return str(rule.origin) if rule.origin.at else "-"
-
-
-def _words(words: tuple[str, ...]) -> str:
-    return " ".join(sh(word) for word in words)
-
-
-def _path(path: HostPath) -> str:
-    if path.anchor is Anchor.ROOT:
-        return sh(f"/{path.tail}")
-    return f'"{_VARIABLES[path.anchor]}"' + (f"/{sh(path.tail)}" if path.tail else "")
+    yield Option(("--remount-ro", "/dev"), Origin("it is a tmpfs without a limit, and nothing is made there"))
 
 
 def banner(shell: Policy, *, by: str = "bubblewrap", fence: str = "the manifest, flake.nix and .wavegen are read-only") -> Iterator[str]:

@@ -11,7 +11,8 @@ from wavegen import defaults
 from wavegen.backends import File, Option, header
 from wavegen.backends._templates import fill
 from wavegen.backends.agents import started
-from wavegen.backends.bwrap import PROXIED, banner, network_options, program
+from wavegen.backends.bwrap import banner, network_options, program
+from wavegen.backends.script import PROXIED
 from wavegen.manifest import BackendName, NetworkMode
 from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
 from wavegen.quote import json_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from wavegen.backends import bwrap
+from wavegen.backends import script
 from wavegen.defaults import GIT_FILES, WORKTREE_FILES
 from wavegen.domains import lets_through
 from wavegen.manifest import Fallback, NetworkMode, Seccomp
@@ -462,7 +462,7 @@ _ARGUMENTS = {
 
 def refused(policy: Policy, name: str) -> bool:
     """Whether the shell's system call filter refuses a call, an ioctl, a socket family, or foreign calls, by a probe's name for it."""
-    found = bwrap.filter_of_shell(policy)
+    found = script.filter_of_shell(policy)
     if found is None or name == "foreign":
         return found is not None
     call, arguments = _ARGUMENTS.get(name, (name, ()))
@@ -563,7 +563,7 @@ def _filter(policy: Policy, want: Want, *arguments: tuple[str, Value], origin: O
 def _asked_for(policy: Policy, *places: tuple[str, int], ways: tuple[str, ...] = _EVERY_WAY) -> Iterator[Expectation]:
     """Places that the list does not let through."""
     kept = tuple(place for place in dict.fromkeys(places) if not lets_through(policy.network, *place))
-    if policy.network.mode in bwrap.PROXIED and kept:
+    if policy.network.mode in script.PROXIED and kept:
         yield _filter(policy, Want.STOPPED, ("places", kept), ("ways", ways))
 
 
@@ -596,7 +596,7 @@ def metadata(policy: Policy) -> Iterator[Expectation]:
 def host_loopback(policy: Policy) -> Iterator[Expectation]:
     """The host's loopback is not reached through the way out, however it is called."""
     spellings = ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0", "[::1]", "[::ffff:127.0.0.1]")
-    if policy.network.mode in bwrap.PROXIED:
+    if policy.network.mode in script.PROXIED:
         yield _filter(policy, Want.STOPPED, ("spellings", spellings), ("ways", ("connect", "http", "socks")))
 
 
@@ -605,7 +605,7 @@ def listed(policy: Policy) -> Iterator[Expectation]:
     places = stand_ins(policy)
     if policy.network.mode is NetworkMode.OPEN:
         places = ((NOBODY, 80),)
-    if places and policy.network.mode in bwrap.PROXIED:
+    if places and policy.network.mode in script.PROXIED:
         yield _filter(policy, Want.WORKS, ("places", places), ("ways", _TUNNELS))
 
 
@@ -614,7 +614,7 @@ def another_server(policy: Policy) -> Iterator[Expectation]:
     places = ((NOBODY, 443),) if policy.network.mode is NetworkMode.OPEN else tuple((host, port) for host, port in stand_ins(policy) if port == _TLS_PORT)
     loose = {rule.host for rule in policy.network.domains if not rule.tls}
     kept = tuple(place for place in places if place[0] not in loose)
-    if kept and policy.network.mode in bwrap.PROXIED:
+    if kept and policy.network.mode in script.PROXIED:
         yield _filter(policy, Want.STOPPED, ("places", kept), ("asked", f"other.{NOBODY}"), ("ways", _TUNNELS))
 
 
