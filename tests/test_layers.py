@@ -24,11 +24,11 @@ ROWS = (
     ("manifest", "schema"),
     ("policy",),
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
-    ("suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
+    ("images", "distribution", "suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
     ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
-    ("backends.agents", "backends.script", "backends.bwrap", "backends.landlock", "backends.srt"),
+    ("backends.agents", "backends.script", "backends.bwrap", "backends.landlock", "backends.srt", "backends.docker", "backends.image"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
@@ -39,7 +39,7 @@ ROWS = (
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
 # The package hands on what a program imports from it, and only when asked. The table of back ends names each of them, and each of
 # them uses what stands beside the table.
-BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt")
+BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt", "docker", "image")
 KNOWN = {("wavegen", "errors"), ("wavegen", "sandbox"), *(("backends", f"backends.{name}") for name in BACK_ENDS)}
 
 MACHINE = {
@@ -196,7 +196,7 @@ def test_what_holds_the_canaries_uses_the_standard_library_alone() -> None:
 # --- templates
 
 EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-QUOTING = {"sh", "nix", "comment", "words", "html"}
+QUOTING = {"sh", "nix", "comment", "words", "html", "posix", "compose"}
 # What is no text of a manifest's, or has been quoted word by word where it was put together.
 ALLOWED = {
     "header",

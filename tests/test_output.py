@@ -50,7 +50,7 @@ TREE = sorted(
                     "launcher",
                 ),
                 *("probe", "probe_common", "probe_egress", "probe_files", "probe_kernel", "probe_network", "probe_process"),
-                "shim",
+                *("shim", "sidecar", "sidecar_serve", "stage"),
             )
         ),
         *(f".wavegen/runtime/{name}" for name in ("hosts", "landlock.pl", "nsswitch.conf", "resolv.conf")),

@@ -624,7 +624,7 @@ def test_where_the_launcher_can_make_no_namespace_its_stage_reports(new: Callabl
     assert by_hand(fence, "restricted", "sh", "-c", "ls /proc/self/fd >&2; exit 125")[:2] == (125, b"started\n")
     status, report, said = by_hand(fence, "restricted", PYTHON, "-I", "-S", "-c", "import os; os.write(2, b'%d ' % len(os.listdir('/proc/self/fd')))")
     assert (status, report, said.endswith(b"4 ")) == (0, b"started\n", True), said
-    hand_over = "        _hand_over(channel, listeners(options.rules(), everywhere=False))\n    except"
+    hand_over = "        hand_over(channel, listeners(options.rules(), everywhere=False))\n    except"
     assert hand_over in runtime.read_text()
     runtime.write_text(runtime.read_text().replace(hand_over, '        raise PermissionError(1, "no")\n    except'))
     status, report, said = by_hand(fence, "restricted", "echo", "RAN")

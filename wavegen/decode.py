@@ -108,9 +108,9 @@ class Decoder:
         """Of several types the one that has the node's shape."""
         if len(hints) == 1:
             return self._value(hints[0], node, path)
-        fitting = [hint for hint in hints if not isinstance(node, Sequence) and dataclasses.is_dataclass(hint) is isinstance(node, Map)]
+        fitting = [hint for hint in hints if _shape(hint) == type(node)]
         if not fitting:
-            return self._wrong(" or ".join("a mapping" if dataclasses.is_dataclass(hint) else _expected(hint) for hint in hints), node, path)
+            return self._wrong(" or ".join(_NAMED_SHAPES.get(_shape(hint)) or _expected(hint) for hint in hints), node, path)
         return self._value(fitting[0], node, path)
 
     def _scalar(self, hint: Any, node: Scalar, path: str) -> Any:
@@ -210,6 +210,14 @@ def suggestion(word: str, known: tuple[str, ...] | list[str]) -> str:
 
     near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
     return f"did you mean {quoted(near[0])}?" if near else ""
+
+
+def _shape(hint: Any) -> type[Node]:
+    """The class of the nodes that a type is read from."""
+    return Map if dataclasses.is_dataclass(hint) else Sequence if get_origin(hint) is tuple else Scalar
+
+
+_NAMED_SHAPES = {Map: "a mapping", Sequence: "a list"}
 
 
 def _expected(hint: Any) -> str:

@@ -123,7 +123,11 @@ class Sandbox:
     STRICT: ClassVar[bool] = True
     enabled: bool = key("false takes the fence from personas and `wavegen run`; the three shells keep theirs", default=True)
     backend: BackendName | None = key("what holds personas and `wavegen run`")
-    docker_image: Text | None = key("the image of the docker back end (default ubuntu:24.04)")
+    docker_image: Text | None = key("what containers are started from: name[:tag][@sha256:…] (default: built from .wavegen/docker/Dockerfile)")
+    docker_base: Text | None = key("what .wavegen/docker/Dockerfile builds upon (default debian:stable-slim)")
+    docker_packages: Mapping[str, Text | tuple[Text, ...]] = key(
+        "for a nixpkgs attribute the name, or names, of the image's packages, npm:NAME for npm's; false: none", {}
+    )
     default_allowed_domains: tuple[Text | DomainEntry, ...] | None = key(
         "name, *.name, name:port or name:*, or a mapping with host; unset: the API hosts of the adapters; []: no network"
     )

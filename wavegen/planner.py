@@ -11,13 +11,14 @@ from wavegen.adapters import hosts_of, kind_of
 from wavegen.decode import Decoder, Marks, Text
 from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
+from wavegen.images import BadReferenceError, local_image, package_name, reference
 from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Seccomp, Shell
 from wavegen.manifest import Limits as LimitsKeys
 from wavegen.nodes import Messages, Source, parse
 from wavegen.nodes import overlay as lay_over
 from wavegen.path_rules import OWN_FILES, path_rules
 from wavegen.paths import BadPathError, host_path
-from wavegen.policy import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, Plan, Policy
+from wavegen.policy import AgentKind, Anchor, DomainRule, EnvRule, HostPath, Image, ImagePackage, Limits, Network, Origin, Package, Plan, Policy
 from wavegen.roles import NAME, FenceOf, Roles
 from wavegen.seccomp.filters import UnknownCallError, opened_calls
 
@@ -32,6 +33,8 @@ _LEAST_MEMORY = 32 * 1024**2
 _OF_THE_FENCE = (53, 1080, 3128)
 _PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 """The modes in which the fence judges each connection."""
+_OURS = ("persona-", "landlock-", "egress-")
+_BASE = "debian:stable-slim"
 _Entry = Text | DomainEntry
 _BUILT_IN: Mapping[str, Shell] = {
     "default": Shell(network=NetworkMode.HOST),
@@ -98,6 +101,7 @@ class _Planner:
             enabled_origin=_origin(sandbox.at, "enabled" if not sandbox.enabled else "backend", off or "fenced"),
             backend=backend,
             backend_origin=_origin(sandbox.at, "backend", "bubblewrap"),
+            image=self._image(name),
             shells=shells,
             personas=Roles(
                 manifest=manifest,
@@ -132,6 +136,53 @@ class _Planner:
             self.error(text.at, f"package: the flake would have two packages called '{output}', this one and a shell", "rename the project or the shell")
         return path
 
+    # --- the image
+
+    def _image(self, name: str) -> Image:
+        sandbox = self.sandbox
+        written = self._reference("docker_image", sandbox.docker_image)
+        base = self._reference("docker_base", sandbox.docker_base)
+        if base == "scratch" and sandbox.docker_base:
+            self.error(sandbox.docker_base.at, "docker_base: scratch is empty, and nothing can be installed in it", "name an image of a distribution")
+        return Image(
+            reference=written or local_image(name),
+            origin=_origin(sandbox.at, "docker_image", "built from .wavegen/docker/Dockerfile"),
+            # What no registry is asked for: our own names, and those that podman gives to what it has built.
+            local=written is None or written.startswith(("wavegen/", "localhost/")),
+            base=base or _BASE,
+            base_origin=_origin(sandbox.at, "docker_base", "small, and with packages for most attributes"),
+            named=tuple(self._image_package(attribute, names) for attribute, names in sandbox.docker_packages.items()),
+            agents=self._agents(),
+        )
+
+    def _reference(self, name: str, text: Text | None) -> str | None:
+        try:
+            return reference(text) if text is not None else None
+        except BadReferenceError as bad:
+            self.error(text.at if text else Location(self.file), f"{name}: {bad.what}", bad.hint)
+            return None
+
+    def _image_package(self, attribute: str, names: Text | tuple[Text, ...]) -> ImagePackage:
+        at = attribute.at if isinstance(attribute, Text) else Location(self.file)
+        if not _ATTRIBUTE.fullmatch(attribute):
+            self.error(at, f"docker_packages: '{attribute}' is not a nixpkgs attribute path", "write it as in packages")
+        wanted = names if isinstance(names, tuple) else () if names in ("", "false") else (names,)
+        for text in wanted:
+            if not package_name(text):
+                hint = "write the name that apt-get, apk or dnf knows, npm:NAME, or false to leave it out"
+                self.error(text.at, f"docker_packages: '{text}' cannot name a package", hint)
+        return ImagePackage(attribute=str(attribute), names=tuple(map(str, wanted)), origin=Origin("", at))
+
+    def _agents(self) -> tuple[tuple[AgentKind, Origin], ...]:
+        found: dict[AgentKind, Origin] = {}
+        for name, adapter in self.manifest.adapters.items():
+            found.setdefault(kind_of(str(adapter.binary or name)), Origin(f"adapter {name}", adapter.at.here))
+        for wanted in (persona.adapter for persona in self.manifest.personas.values() if persona.adapter):
+            if wanted not in self.manifest.adapters:
+                found.setdefault(kind_of(wanted), Origin(f"adapter {wanted}", wanted.at))
+        found.pop(AgentKind.OTHER, None)
+        return tuple(found.items())
+
     # --- one shell
 
     def _shell(self, name: str) -> Policy:
@@ -142,8 +193,8 @@ class _Planner:
         at = next((key.at for key in sandbox.shells if key == name and isinstance(key, Text)), None)
         if not NAME.fullmatch(name) and at:
             self.error(at, f"'{name}' cannot name a shell", "letters, digits, - and _, at most 64")
-        if name.startswith(("persona-", "landlock-")) and at:
-            self.error(at, f"'{name}': names that begin with persona- and landlock- are those of generated scripts", "choose another name")
+        if name.startswith(_OURS) and at:
+            self.error(at, f"'{name}': names that begin with persona-, landlock- and egress- are those of generated scripts", "choose another name")
         fenced = shell.sandbox
         if name == "yolo":
             # The one name whose meaning everybody knows must keep it, in both directions.

@@ -267,6 +267,33 @@ class PersonaPolicy:
     """Whether Claude Code may go past its own sandbox, where that is on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImagePackage:
+    """What the manifest says to take into an image for a nixpkgs attribute."""
+
+    attribute: str
+    names: tuple[str, ...]
+    """The distribution's packages; with `npm:` before them those of npm. Empty: nothing is taken."""
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """What containers are started from."""
+
+    reference: str
+    """name[:tag][@sha256:…]."""
+    origin: Origin
+    local: bool
+    """Whether it is built from our Dockerfile, and fetched from nowhere."""
+    base: str
+    """What the Dockerfile builds upon."""
+    base_origin: Origin
+    named: tuple[ImagePackage, ...]
+    agents: tuple[tuple[AgentKind, Origin], ...]
+    """The programs that the manifest's adapters are, each once."""
+
+
 class Effect(Enum):
     """How a back end departs from a rule."""
 
@@ -310,6 +337,7 @@ class Plan:
     enabled_origin: Origin
     backend: BackendName
     backend_origin: Origin
+    image: Image
     shells: tuple[Policy, ...]
     personas: tuple[PersonaPolicy, ...]
     personas_origin: Origin

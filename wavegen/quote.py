@@ -55,6 +55,32 @@ def toml(text: str) -> str:
     return '"' + "".join(_TOML_ESCAPES.get(c) or _TOML_CONTROL.get(c) or c for c in text) + '"'
 
 
+def compose(text: str) -> str:
+    """A double-quoted YAML scalar, on one line, that compose reads as exactly `text`: every `$` is doubled, so that no variable is looked for.
+
+    Raises ValueError for NUL, which no argument vector can hold.
+    """
+    return compose_pattern(text.replace("$", "$$"))
+
+
+def compose_pattern(text: str) -> str:
+    """The same for text in which `${NAME}` is a variable: of ours, never of a manifest's."""
+    _refuse_nul(text)
+    return '"' + "".join(_TOML_ESCAPES.get(c) or (c if c.isprintable() else _yaml_escape(c)) for c in text) + '"'
+
+
+def _yaml_escape(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"  # noqa: PLR2004
+
+
+def printf_b(text: str) -> str:
+    """One word of any POSIX shell, on one line, of which `printf %b` makes exactly `text`. Raises ValueError for NUL."""
+    _refuse_nul(text)
+    plain = text.replace("\\", "\\\\")
+    return posix("".join(c if c.isprintable() else "".join(f"\\0{byte:03o}" for byte in c.encode()) for c in plain))
+
+
 def json_text(value: object) -> str:
     """JSON with a final newline in which every innermost object of a few keys, and every innermost list that is short, stands on one line.
 

@@ -4,7 +4,7 @@
 #
 # An engine sorts mounts by their targets, follows links in them, and makes what is missing of them on the host; its
 # --volume knows no path with a colon. So each path is a field of --mount, physical, and there.
-wg_engine_words=()
+wg_engine_words=() wg_host_mounts=()
 
 # A field of a line of comma separated values (RFC 4180), as --mount reads it.
 field() { # name, value
@@ -61,10 +61,30 @@ binds() {
         if shown "${to[i]}"; then bind "$wg_run/${kinds[i]}" "${to[i]}" readonly; fi
         ;;
       scratch) scratch "${to[i]}" "${from[i]}" ;;
-      bind) bind "${from[i]}" "${to[i]}" "$wg_frozen" ;;
-      ro-bind) bind "${from[i]}" "${to[i]}" readonly ;;
+      bind)
+        bind "${from[i]}" "${to[i]}" "$wg_frozen"
+        [[ -z $wg_frozen || ! -d ${from[i]} ]] || mounts_below "${from[i]}" "${to[i]}"
+        ;;
+      ro-bind)
+        bind "${from[i]}" "${to[i]}" readonly
+        [[ ! -d ${from[i]} ]] || mounts_below "${from[i]}" "${to[i]}"
+        ;;
       dev-bind) device "${from[i]}" "${to[i]}" ;;
     esac
+  done
+}
+
+# An engine's read-only holds for one mount: what the host has mounted below would be there, and writable.
+mounts_below() { # the host's directory, the path inside
+  local fields below
+  if ((${#wg_host_mounts[@]} == 0)); then
+    while read -r -a fields; do
+      printf -v below %b "${fields[4]//\\/\\0}"
+      wg_host_mounts+=("$below")
+    done </proc/self/mountinfo
+  fi
+  for below in "${wg_host_mounts[@]}"; do
+    [[ $below != "${1%/}"/* || -n ${last[${2%/}${below#"${1%/}"}]-} ]] || bind "$below" "${2%/}${below#"${1%/}"}" readonly
   done
 }
 

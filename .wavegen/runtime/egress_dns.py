@@ -10,7 +10,7 @@ import contextlib
 import egress_names as names
 import egress_wire as wire
 from egress_log import Log
-from egress_rules import LOOPBACK, Rule, Rules, pool
+from egress_rules import LOOPBACK, Rule, Rules
 
 NAMES = 16384
 """Names that get an address. Nothing is taken away again: an address must never become another name's."""
@@ -30,7 +30,7 @@ class Names:
         """The address that is reserved for a name."""
         found = self._by_name.get(name)
         if found is None and len(self._by_name) < NAMES:
-            found = pool(len(self._by_name))
+            found = self.rules.pool.address(len(self._by_name))
             self._by_name[name] = found
             self._by_address[found] = name
         return found

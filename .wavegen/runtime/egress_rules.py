@@ -24,10 +24,35 @@ CUSTOMARY = (21, 22, 25, 80, 110, 143, 389, 443, 465, 587, 636, 853, 873, 989, 9
 UNPRIVILEGED = 1024
 """The first port that anybody may listen on."""
 ANY = bytes(4)
-POOL, POOL_LENGTH = b"\xc6\x12\0\0", 15
+LOOPBACK = (b"\x7f\0\0\x01", bytes(15) + b"\x01")
+
+
+class Pool:
+    """A network whose addresses stand for names inside."""
+
+    __slots__ = ("_base", "first", "length", "widened")
+
+    def __init__(self, first: bytes, length: int, *, widened: bool) -> None:
+        self.first, self.length = first, length
+        self.widened = widened
+        """Whether the loopback inside was given addresses: of this network, and those that are listed as such."""
+        self._base = int.from_bytes(first, "big") >> 32 - length << 32 - length
+
+    def address(self, number: int) -> bytes:
+        """The address that stands for the name of that number."""
+        return (self._base + 257 + number).to_bytes(4, "big")
+
+    def holds(self, address: bytes) -> bool:
+        """Whether an address stands for a name, or could."""
+        return len(address) == 4 and int.from_bytes(address, "big") >> 32 - self.length == self._base >> 32 - self.length
+
+
+POOL = Pool(b"\xc6\x12\0\1", 15, widened=True)
 """198.18.0.0/15 is for benchmarks of networks (RFC 2544): nobody's server has such an address, and unlike 127.0.0.0/8 no
 program takes it for the machine itself."""
-LOOPBACK = (b"\x7f\0\0\x01", bytes(15) + b"\x01")
+LOCAL_POOL = Pool(b"\x7f\x40\0\1", 10, widened=False)
+"""127.64.0.0/10, for where nobody can give the loopback an address (that takes CAP_NET_ADMIN over its namespace, which
+nobody outside has of a container's): all of 127.0.0.0/8 is there from the start."""
 
 
 class Rule:
@@ -102,19 +127,11 @@ class _Index:
         return found
 
 
-def pool(number: int) -> bytes:
-    """The address that stands for the name of that number."""
-    return (int.from_bytes(POOL, "big") + 257 + number).to_bytes(4, "big")
-
-
-def _in_pool(address: bytes) -> bool:
-    return len(address) == len(POOL) and int.from_bytes(address, "big") >> 32 - POOL_LENGTH == int.from_bytes(POOL, "big") >> 32 - POOL_LENGTH
-
-
 class Rules:
     """What one shell may reach."""
 
-    def __init__(self, *, anything: bool, allow: Iterable[Rule] = (), deny: Iterable[Rule] = (), loopback: Iterable[Rule] = ()) -> None:
+    def __init__(self, *, anything: bool, allow: Iterable[Rule] = (), deny: Iterable[Rule] = (), loopback: Iterable[Rule] = (), pool: Pool = POOL) -> None:
+        self.pool = pool
         self.anything = anything
         """Every public name, on every port."""
         self.allow = tuple(allow)
@@ -141,7 +158,7 @@ class Rules:
 
         A port that the command may want for itself is taken only at the addresses of the names that it is listed for.
         """
-        reserved = {name: pool(number) for number, name in enumerate(self.listed())}
+        reserved = {name: self.pool.address(number) for number, name in enumerate(self.listed())}
         found: list[tuple[bytes, int]] = []
         for port in self.ports():
             about = [rule for rule in self.allow if rule.port == str(port)]
@@ -152,9 +169,14 @@ class Rules:
         return tuple(dict.fromkeys(found))
 
     def addresses(self) -> tuple[bytes, ...]:
-        """Addresses that are listed as such, but for those that no interface of the shell could have, or has already."""
+        """Addresses that are listed as such, but for those that no interface of the shell could have, or has already.
+
+        Others are reached by the proxies alone.
+        """
+        if not self.pool.widened:
+            return ()
         listed = dict.fromkeys(rule.address for rule in self.allow if rule.address)
-        return tuple(address for address in listed if names.kind(address) != names.NEVER and not _in_pool(address))
+        return tuple(address for address in listed if names.kind(address) != names.NEVER and not self.pool.holds(address))
 
     def known(self, target: names.Target) -> Decision:
         """Whether a host may be asked at all, on whatever port."""

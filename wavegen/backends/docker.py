@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from wavegen import defaults
 from wavegen.backends import File, Option
 from wavegen.backends.bwrap import banner, network_options
 from wavegen.backends.script import PROXIED, Builder, RuleLine, filter_of_shell, ground, setting, system, wrapper
@@ -65,13 +66,17 @@ def script(plan: Plan, shell: Policy) -> str:
 
 
 def _settings(plan: Plan) -> Iterator[RuleLine]:
-    yield setting("image", "wg/base", Origin("x"))
-    yield setting("image_remedy", "build it", Origin("what to do where the image is missing"))
+    image = plan.image
+    remedy = f"build it: docker build -t {image.reference} {DIRECTORY}" if image.local else f"fetch it: docker pull {image.reference}; or docker load"
+    yield setting("image", image.reference, image.origin)
+    yield setting("image_remedy", remedy, Origin("what to do where the image is missing"))
 
 
 def _inside(shell: Policy) -> tuple[PathRule, ...]:
     """What is shown of the host: what the manifest names, stores of packages, and files of the fence. The rest is the image's."""
-    return tuple(rule for rule in ground(shell) if rule.origin.at or rule.path.tail in _STORES or (rule.access is Access.SCRATCH) is (rule.source is None))
+    kept = tuple(rule for rule in ground(shell) if rule.origin.at or rule.path.tail in _STORES or (rule.access is Access.SCRATCH) is (rule.source is None))
+    # An engine puts a copy of the host's resolv.conf there, whatever the network.
+    return (*kept, *(defaults.NETWORK_FILES if shell.network.mode is NetworkMode.NONE else ()))
 
 
 def options(shell: Policy) -> Iterator[Option]:
@@ -99,7 +104,61 @@ def options(shell: Policy) -> Iterator[Option]:
             yield Option(("--env", f"{rule.name}={rule.value}"), rule.origin)
 
 
+# What differs from bubblewrap, whatever the manifest says: how, what, what to do.
+DIFFERENCES = (
+    (
+        Effect.WEAKER,
+        "a daemon that is root starts the container, and the user inside is the host's own: there is no user namespace between them",
+        "use bubblewrap, or podman as a user: WAVEGEN_CONTAINER=podman",
+    ),
+    (
+        Effect.WEAKER,
+        "the daemon keeps the values of variables that are let in while the container runs: whoever may ask it can read them",
+        "let nobody into the group docker, whose members are as good as root",
+    ),
+    (
+        Effect.WEAKER,
+        "the image's own variables and programs are there, and /sys read-only, which tells what machine it is",
+        "take an image of your own, and write its digest: docker_image: NAME@sha256:...",
+    ),
+    (
+        Effect.WEAKER,
+        "without perl or python3 in the image there is no second layer (Landlock), and the number of open files is not bounded",
+        "put one of them into the image; .wavegen/docker/Dockerfile does",
+    ),
+    (
+        Effect.STRICTER,
+        "of the host's programs none is there but those of the Nix store, in a Nix shell; a device may want a group that does not arrive",
+        "name packages in the manifest and build .wavegen/docker/Dockerfile, or use bubblewrap",
+    ),
+    (
+        Effect.STRICTER,
+        "there is a terminal only where input, output and messages all are one; in /dev/shm no program can be run",
+        "redirect nothing, or use bubblewrap",
+    ),
+    (
+        Effect.STRICTER,
+        "paths, words and variables must be UTF-8; the project must not belong to root; the daemon must be this machine's, and no virtual machine's",
+        "with Docker Desktop start .wavegen/docker/compose",
+    ),
+)
+_JUDGED = (
+    (Effect.STRICTER, "connections can be judged only where the image has python3 or perl", "put one of them into the image; .wavegen/docker/Dockerfile does"),
+    (
+        Effect.STRICTER,
+        "names stand for addresses in 127.64.0.0/10, which some programs take for the machine itself; listed addresses are reached by proxy alone",
+        "use the proxy, or bubblewrap",
+    ),
+)
+
+
 def gaps(plan: Plan) -> Iterator[Gap]:
-    """What containers do not hold as the plan says."""
+    """What containers hold otherwise than bubblewrap does."""
     for shell in scripts(plan):
-        yield Gap(backend=NAME, shell=shell.name, effect=Effect.WEAKER, what="x", remedy="y", origin=plan.backend_origin)
+        judged = _JUDGED if shell.network.mode in PROXIED else ()
+        yield from (
+            Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=_CONTAINER) for effect, what, remedy in (*DIFFERENCES, *judged)
+        )
+
+
+_CONTAINER = Origin("as a container is")

@@ -256,6 +256,14 @@ relay() {
   exec {wg_told}>&-
 }
 
+# Where connections are judged, the client is started by the launcher: it serves what the first process inside has opened.
+launcher() {
+  # Not in the arguments: it may hold a password.
+  [[ $wg_proxy == $'\n'* ]] || export wg_upstream=$wg_proxy
+  wg_launcher=("${wg_pythons%%:*}" -I -S "$wg_runtime/launch.py" --python "$wg_pythons" --state "$wg_state" "${wg_cache[@]}" --shell "$wg_shell"
+    --project "$wg_project" --channel "$wg_run/inside/channel" --user "$wg_uid" "${wg_elsewhere[@]}" "${wg_network[@]}" --)
+}
+
 serve() { # the client's words
   local status said number
   # What the terminal sends the client has got already.
@@ -297,7 +305,7 @@ serve() { # the client's words
 
 main() {
   local wg_interactive='' wg_print='' wg_artifacts='' wg_output='' wg_relay='' wg_client='' wg_name=wavegen-$$-${EPOCHREALTIME//[!0-9]/}
-  local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n' wg_audited=1 wg_life='' wg_gone='' wg_report='' wg_bwrap='' wg_keep=''
+  local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n' wg_audited=1 wg_life='' wg_gone='' wg_report='' wg_bwrap='' wg_launcher=()
 
   [[ -z $wg_uses_upstream ]] || wg_proxy="${HTTPS_PROXY:-${https_proxy-}}"$'\n'"${NO_PROXY:-${no_proxy-}}"
   prepare "$@"
@@ -328,19 +336,22 @@ main() {
   only_utf8 'a word' "${wg_command[@]}"
   nix_path
   shim_rights
-  local wg_inside=(/bin/sh "$wg_runtime/contained.sh" "$wg_runtime" "$REPLY" "${#REPLIES[@]}" "${REPLIES[@]}" "${wg_proxied:-0}" "${wg_command[@]}")
+  REPLIES+=(--limit core=0 --limit nofile="$wg_files")
+  local wg_inside=(/bin/sh "$wg_runtime/contained.sh" "$wg_runtime" "$REPLY" "${wg_proxied:-0}" "${#REPLIES[@]}" "${REPLIES[@]}" "${wg_command[@]}")
+  local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
   hear_engine
   hear_image
   ((EUID != 0)) || chown -- "$wg_uid:$wg_gid" "$wg_run/inside" "$wg_run/inside/report" || die "$wg_run cannot be given to the project's owner" 'see its permissions'
   if [[ -n $wg_print ]]; then
-    printf '%q\n' "$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}" "$wg_image" "${wg_inside[@]}"
+    printf '%q\n' "${wg_client_words[@]}" "$wg_image" "${wg_inside[@]}"
     exit 0
   fi
   mark_entry
   [[ -z $wg_interactive ]] || banner >&2
+  [[ -z $wg_proxied ]] || launcher
   watch
   relay
-  serve "$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}" "$wg_image" "${wg_inside[@]}"
+  serve "${wg_launcher[@]}" "${wg_client_words[@]}" "$wg_image" "${wg_inside[@]}"
 }
 
 wg_read=container.sh  # all of it

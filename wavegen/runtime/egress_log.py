@@ -26,11 +26,11 @@ _REMEMBERED = 1024
 
 
 class Log:
-    """A file that lines are appended to. Several shells may share it."""
+    """A file that lines are appended to, or (stream) a descriptor. Several shells may share it."""
 
-    def __init__(self, path: str, shell: str) -> None:
+    def __init__(self, path: str, shell: str, *, stream: int = -1) -> None:
         self.path, self.shell = path, shell
-        self._handle = -1
+        self._handle = os.dup(stream) if stream >= 0 else -1
         self._failed = False
         self._lately: dict[tuple[object, ...], float] = {}
         self._minute, self._refusals = 0, 0
@@ -53,7 +53,7 @@ class Log:
     def _give_up(self, failed: OSError) -> None:
         if not self._failed:
             self._failed = True
-            sys.stderr.write(f"wavegen: warning: what is asked for is not written down: {self.path}: {failed.strerror}\n")
+            sys.stderr.write(f"wavegen: warning: what is asked for is not written down: {self.path or 'stderr'}: {failed.strerror}\n")
 
     def write(  # noqa: PLR0913  by keyword: a line's fields
         self,
@@ -95,7 +95,7 @@ class Log:
         line = json.dumps({"time": stamp, "shell": self.shell, "pid": os.getpid(), **fields}) + "\n"
         try:
             os.write(self._handle, line.encode("ascii"))
-            if os.lseek(self._handle, 0, os.SEEK_CUR) > _SIZE_MAX:
+            if self.path and os.lseek(self._handle, 0, os.SEEK_CUR) > _SIZE_MAX:
                 os.close(self._handle)
                 self._open()
         except OSError as failed:

@@ -21,10 +21,12 @@ from egress_log import Log
 from egress_names import BadNameError, authority
 from egress_reach import Upstream
 from egress_rules import Rules
-from launcher import HTTP_PORT, PASSED_ON, Options, Started, cannot, leave
+from launcher import PASSED_ON, Options, Started, leave
+from stage import HTTP_PORT, cannot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import NoReturn
 
 _DESCRIPTORS = 4096
@@ -41,33 +43,49 @@ def serve(options: Options, rules: Rules, started: Started, proxy: Upstream | No
         if not report.ran():
             _not_started(options)
         os._exit(status)
+    egress = network(options, rules, proxy)
+    done = answering(egress, started.pid, lambda: started.sockets)
+    status = wait(started.pid, egress, report.command)
+    done.acquire(timeout=2)
+    leave(options.groups)
+    if status == 1 and not report.ran():
+        _not_started(options)
+    end(options, egress, status, report.ended())
+
+
+def network(options: Options, rules: Rules, proxy: Upstream | None, log: Log | None = None) -> Egress:
+    """What answers, with enough descriptors for it, and writes to `log` or to the state's own."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS), most))
-    log = Log(os.path.join(options.state, "network.jsonl") if options.state else "", options.shell)
-    egress = Egress(rules, log, shell=options.shell, connect_to=options.connect_to, upstream=proxy)
+    log = log or Log(os.path.join(options.state, "network.jsonl") if options.state else "", options.shell)
+    return Egress(rules, log, shell=options.shell, connect_to=options.connect_to, upstream=proxy)
+
+
+def answering(egress: Egress, pid: int, sockets: Callable[[], Sequence[tuple[str, int]]]) -> _thread.LockType:
+    """Answer in a thread on the sockets inside, once they are there; what it gives can be acquired when that has ended. Raises RuntimeError."""
     done = _thread.allocate_lock()
     done.acquire()
 
     def answer() -> None:
         try:
-            egress.serve([(purpose, socket.socket(fileno=handle)) for purpose, handle in started.sockets])
+            egress.serve([(purpose, socket.socket(fileno=handle)) for purpose, handle in sockets()])
         except BaseException as failed:  # noqa: BLE001
             # Without its way out the shell is closed, and its user must know.
             sys.stderr.write(f"wavegen: error: the network of the shell ended: {type(failed).__name__}: {failed} (please report it)\n")
             with contextlib.suppress(OSError):
-                os.kill(started.pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         finally:
             done.release()
 
     _thread.start_new_thread(answer, ())
-    status = _wait(started.pid, report, egress)
-    done.acquire(timeout=2)
-    leave(options.groups)
-    if status == 1 and not report.ran():
-        _not_started(options)
-    log.close()
+    return done
+
+
+def end(options: Options, egress: Egress, status: int, ended: bool) -> NoReturn:  # noqa: FBT001  whether nothing is left inside
+    """The last words, and the command's status."""
+    egress.log.close()
     sys.stderr.flush()
-    _audit(options, ended=report.ended())
+    _audit(options, ended=ended)
     os._exit(status)
 
 
@@ -154,14 +172,14 @@ class Report:
         return 0
 
 
-def _wait(bwrap: int, report: Report, egress: Egress) -> int:
-    """Pass signals on until bwrap has ended; its status."""
+def wait(child: int, egress: Egress, command: Callable[[], int]) -> int:
+    """Pass signals on to the command (0: to the child) until the child has ended; its status."""
     waited = {signal.SIGCHLD, *PASSED_ON}
     while True:
         info = signal.sigwaitinfo(waited)
         number = signal.Signals(info.si_signo)
         if number is signal.SIGCHLD:
-            pid, status = os.waitpid(bwrap, os.WNOHANG)
+            pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 egress.loop.stop()
                 code = os.waitstatus_to_exitcode(status)
@@ -169,7 +187,7 @@ def _wait(bwrap: int, report: Report, egress: Egress) -> int:
         elif info.si_code <= 0:
             # Somebody's kill(2). What the terminal sends (SI_KERNEL) the command has got already.
             with contextlib.suppress(ProcessLookupError):
-                os.kill(report.command() or bwrap, number)
+                os.kill(command() or child, number)
 
 
 def _not_started(options: Options) -> NoReturn:

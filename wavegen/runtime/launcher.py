@@ -17,8 +17,10 @@ import struct
 import sys
 import time
 
+import stage
 from egress_names import BadNameError, authority, shown
-from egress_rules import ANY, POOL, POOL_LENGTH, UNPRIVILEGED, Rule, Rules
+from egress_rules import ANY, LOCAL_POOL, POOL, UNPRIVILEGED, Rule, Rules
+from stage import CANNOT, DNS_PORT, HTTP_PORT, SOCKS_PORT, cannot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +30,8 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # like _socket: their namesakes make enumerations, which takes longer than all the rest
 
-CANNOT = 125
-HTTP_PORT, SOCKS_PORT = 3128, 1080
 _NEWUSER, _NEWNET = 0x10000000, 0x40000000
 _PDEATHSIG = 1
-_BACKLOG = 128
-_FDS_AT_ONCE = 100
 # ioctls of netdevice(7)
 _GET_FLAGS, _SET_FLAGS, _SET_ADDRESS, _SET_MASK = 0x8913, 0x8914, 0x8916, 0x891C
 _UP = 1
@@ -51,8 +49,8 @@ class Options:
     """What the wrapper says."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
-        self.state = self.shell = self.project = self.marker = ""
-        self.channel = self.started = -1
+        self.state = self.shell = self.project = self.marker = self.channel = ""
+        self.stage = self.started = self.user = self.lifeline = self.gone = -1
         self.words = self.before = 0
         self.keep_interrupts = False
         self.groups: list[str] = []
@@ -82,7 +80,15 @@ class Options:
             case "--marker":
                 self.marker = rest.pop(0)
             case "--stage":
-                self.channel = int(rest.pop(0))
+                self.stage = int(rest.pop(0))
+            case "--channel":
+                self.channel = rest.pop(0)
+            case "--user":
+                self.user = int(rest.pop(0))
+            case "--lifeline":
+                self.lifeline = int(rest.pop(0))
+            case "--gone":
+                self.gone = int(rest.pop(0))
             case "--started":
                 self.started = int(rest.pop(0))
             case "--words":
@@ -121,7 +127,8 @@ class Options:
 
     def rules(self) -> Rules:
         """What may be reached."""
-        return Rules(anything=self.anything, allow=self.allow, deny=self.deny, loopback=self.loopback)
+        pool = LOCAL_POOL if self.channel else POOL
+        return Rules(anything=self.anything, allow=self.allow, deny=self.deny, loopback=self.loopback, pool=pool)
 
 
 def _bracketed(text: str) -> tuple[str, str, str, str]:
@@ -131,11 +138,11 @@ def _bracketed(text: str) -> tuple[str, str, str, str]:
     return name, port, f"[{address}]", at
 
 
-def cannot(what: str, remedy: str) -> NoReturn:
-    """The fence cannot be built; nothing was run."""
-    sys.stderr.write(f"wavegen: error: {what} ({remedy})\n")
-    sys.stderr.flush()
-    os._exit(CANNOT)
+def join(groups: Sequence[str]) -> None:
+    """Let this process, and what it starts, be counted in the control groups that the wrapper made. Raises OSError."""
+    for group in groups:
+        with open(f"{group}/cgroup.procs", "w", encoding="ascii") as stream:
+            stream.write(str(os.getpid()))
 
 
 def leave(groups: Sequence[str]) -> None:
@@ -161,13 +168,13 @@ def _removed(group: str) -> bool:
 
 
 def listeners(rules: Rules, *, everywhere: bool = True) -> tuple[Listener, ...]:
-    """What is listened on. `everywhere`: not the proxies alone, which need no privilege."""
+    """What is listened on inside. `everywhere`: not the proxies alone, which need no privilege."""
     four, six = int(socket.AF_INET), int(socket.AF_INET6)
     found: list[Listener] = [("proxy", four, "127.0.0.1", HTTP_PORT), ("proxy", four, "127.0.0.1", SOCKS_PORT)]
     if everywhere:
-        found += [("dns-udp", four, "127.0.0.1", 53), ("dns-tcp", four, "127.0.0.1", 53)]
+        found += [("dns-udp", four, "127.0.0.1", DNS_PORT), ("dns-tcp", four, "127.0.0.1", DNS_PORT)]
         for address, port in rules.places():
-            if address != ANY or port not in (53, HTTP_PORT, SOCKS_PORT):
+            if address != ANY or port not in (DNS_PORT, HTTP_PORT, SOCKS_PORT):
                 found.append(("direct", four if len(address) == 4 else six, shown(address), port))
     taken = {port for _, _, address, port in found if address == "0.0.0.0"}
     for port in rules.loopback:
@@ -175,29 +182,8 @@ def listeners(rules: Rules, *, everywhere: bool = True) -> tuple[Listener, ...]:
             found.append(("direct", four, "127.0.0.1", port))
         found.append(("direct", six, "::1", port))
     if everywhere and any(len(address) > 4 for address in rules.addresses()):
-        found += [("direct", six, "::", port) for port in rules.ports() if port < UNPRIVILEGED and port not in (53, *rules.loopback)]
+        found += [("direct", six, "::", port) for port in rules.ports() if port < UNPRIVILEGED and port not in (DNS_PORT, *rules.loopback)]
     return tuple(found)
-
-
-def _opened(listener: Listener) -> socket.socket | None:
-    purpose, family, address, port = listener
-    try:
-        sock = socket.socket(family, socket.SOCK_DGRAM if purpose == "dns-udp" else socket.SOCK_STREAM)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if purpose != "dns-udp":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((address, port))
-        if purpose != "dns-udp":
-            sock.listen(_BACKLOG)
-    except OSError as failed:
-        if family == socket.AF_INET6:
-            return None  # no IPv6 here; the IPv4 one is there
-        if failed.errno == errno.EACCES and port < UNPRIVILEGED:
-            sys.stderr.write(f"wavegen: note: port {port} of the host's loopback is not let in: only this machine's root may listen on it\n")
-            return None
-        raise
-    return sock
 
 
 def _namespaces() -> None:
@@ -219,7 +205,7 @@ def _addresses(listed: Sequence[bytes]) -> None:
     (flags,) = struct.unpack_from("H", fcntl.ioctl(control, _GET_FLAGS, request), 16)
     fcntl.ioctl(control, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP))
     # On the loopback every address of a network is one's own, once it has one of them.
-    nets = [(POOL[:3] + b"\1", POOL_LENGTH), *((address, 32) for address in listed if len(address) == 4)]
+    nets = [(POOL.first, POOL.length), *((address, 32) for address in listed if len(address) == 4)]
     for number, (address, length) in enumerate(nets):
         name = f"lo:{number}".encode()
         mask = (0xFFFFFFFF << 32 - length & 0xFFFFFFFF).to_bytes(4, "big")
@@ -236,32 +222,70 @@ def _addresses(listed: Sequence[bytes]) -> None:
                 return  # no IPv6 here: the proxies still take it
 
 
-def _hand_over(channel: socket.socket, wanted: Sequence[Listener]) -> None:
-    """Open what is listened on and send it, or say why not."""
-    opened = [(number, _opened(listener)) for number, listener in enumerate(wanted)]
-    there = [(number, sock) for number, sock in opened if sock]
-    for start in range(0, len(there), _FDS_AT_ONCE):
-        part = there[start : start + _FDS_AT_ONCE]
-        numbers = struct.pack(f"!{len(part)}H", *(number for number, _ in part))
-        channel.sendmsg([numbers], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(part)}i", *(sock.fileno() for _, sock in part)))])
+def hand_over(channel: socket.socket, wanted: Sequence[Listener]) -> None:
+    """Open what is listened on and send it; say which ports of the host's loopback only root may listen on. Raises OSError."""
+    for port in stage.hand_over(channel, [_opened_as(listener) for listener in wanted]):
+        sys.stderr.write(f"wavegen: note: port {port} of the host's loopback is not let in: only this machine's root may listen on it\n")
+
+
+def _opened_as(listener: Listener) -> stage.Wanted:
+    purpose, _, address, port = listener
+    return ("udp" if purpose == "dns-udp" else "tcp", address, port)
+
+
+def tell(channel: socket.socket, wanted: Sequence[Listener]) -> None:
+    """Say what is to be listened on to a first process that cannot know (stage.py). Raises OSError."""
+    words = ["/".join(map(str, _opened_as(listener))) for listener in wanted]
+    for start in range(0, len(words), stage.FDS_AT_ONCE):
+        channel.send(" ".join(words[start : start + stage.FDS_AT_ONCE]).encode("ascii"))
     channel.send(b"!")
 
 
-def _taken_over(channel: socket.socket, wanted: Sequence[Listener]) -> tuple[list[tuple[str, int]], int]:
-    """The sockets that the child has opened, by descriptor, and the error for which it could not (-1: it is gone)."""
-    found: list[tuple[str, int]] = []
-    while True:
-        data, rights, _, _ = channel.recvmsg(2 * _FDS_AT_ONCE, socket.CMSG_SPACE(4 * _FDS_AT_ONCE))
+def taken_over(channel: socket.socket, wanted: Sequence[Listener]) -> tuple[list[tuple[str, int]], int]:
+    """The sockets that somebody inside has opened, by descriptor, and the error for which he could not: -1 where he is gone,
+    or has sent anything else than the sockets that were wanted. Raises OSError.
+    """
+    found: dict[int, int] = {}
+    failure = 0
+    while not failure:
+        data, rights, _, _ = channel.recvmsg(2 * stage.FDS_AT_ONCE, socket.CMSG_SPACE(4 * stage.FDS_AT_ONCE), socket.MSG_CMSG_CLOEXEC)
         handles = [handle for _, _, raw in rights for (handle,) in struct.iter_unpack("i", raw[: len(raw) - len(raw) % 4])]
-        for handle in handles:
-            os.set_inheritable(handle, False)
-        if data == b"!":
-            return found, 0
-        if data[:1] == b"?":
-            return [], int(data[1:])
-        if len(data) != 2 * len(handles) or not data:
-            return [], -1
-        found += [(wanted[number][0], handle) for number, handle in zip(struct.unpack(f"!{len(handles)}H", data), handles, strict=True)]
+        if data == b"!" and not handles:
+            return [(wanted[number][0], handle) for number, handle in found.items()], 0
+        if data[:1] == b"?" and not handles:
+            failure = int(data[1:]) if data[1:4].isdigit() and len(data) <= 4 else -1
+            continue
+        numbers = struct.unpack(f"!{len(data) // 2}H", data[: len(data) // 2 * 2])
+        for place, handle in enumerate(handles):
+            number = numbers[place] if place < len(numbers) else len(wanted)
+            if number >= len(wanted) or number in found or not _fits(handle, wanted[number]):
+                os.close(handle)
+                failure = -1
+            else:
+                found[number] = handle
+        if not handles or len(data) != 2 * len(handles):
+            failure = -1
+    for handle in found.values():
+        os.close(handle)
+    return [], failure
+
+
+def _fits(handle: int, listener: Listener) -> bool:
+    """Whether a descriptor is the socket that was wanted: what else would come might stop who serves it."""
+    purpose, family, address, port = listener
+    kind = socket.SOCK_DGRAM if purpose == "dns-udp" else socket.SOCK_STREAM
+    try:
+        sock = socket.socket(fileno=handle)
+    except OSError:
+        return False
+    try:
+        asked = [sock.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_DOMAIN, socket.SO_TYPE, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN)]
+        right = [family, kind, socket.IPPROTO_UDP if purpose == "dns-udp" else socket.IPPROTO_TCP, int(purpose != "dns-udp")]
+        return asked == right and sock.getsockname()[:2] == (address, port)
+    except OSError:
+        return False
+    finally:
+        sock.detach()
 
 
 # --- bwrap
@@ -276,7 +300,7 @@ class Started:
         self.pid, self.report, self.sockets, self.failed = pid, report, sockets, failed
 
 
-def _exec(arguments: Sequence[str], parent: int, mask: Mask) -> None:
+def become(arguments: Sequence[str], parent: int, mask: Mask) -> None:
     """Become a program that ends when this launcher does, with signals as they were."""
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -298,7 +322,7 @@ def _start(options: Options, wanted: Sequence[Listener], mask: Mask, *, inside: 
     if pid == 0:
         try:
             _become(options, wanted, theirs, tell, inside=inside)
-            _exec(_arguments(options, theirs, tell, inside=inside), parent, mask)
+            become(_arguments(options, theirs, tell, inside=inside), parent, mask)
         except OSError as failed:
             sys.stderr.write("" if failed.errno in _REFUSALS else f"wavegen: error: {options.bwrap[0]}: {failed.strerror} (shorten the command)\n")
             sys.stderr.flush()
@@ -307,7 +331,7 @@ def _start(options: Options, wanted: Sequence[Listener], mask: Mask, *, inside: 
             os._exit(CANNOT)
     theirs.close()
     os.close(tell)
-    sockets, failure = _taken_over(ours, wanted)
+    sockets, failure = taken_over(ours, wanted)
     ours.close()
     return Started(pid, report, sockets, failure)
 
@@ -315,9 +339,7 @@ def _start(options: Options, wanted: Sequence[Listener], mask: Mask, *, inside: 
 def _become(options: Options, wanted: Sequence[Listener], channel: socket.socket, tell: int, *, inside: bool) -> None:
     """All that the child does before it becomes bwrap."""
     os.set_inheritable(tell, True)
-    for group in options.groups:
-        with open(f"{group}/cgroup.procs", "w", encoding="ascii") as stream:
-            stream.write(str(os.getpid()))
+    join(options.groups)
     if options.keep_interrupts:
         # On a terminal Ctrl-C reaches bwrap, too, and would end the shell whatever the command makes of it. So bwrap ignores
         # it, as does what it starts, until the shim takes that back.
@@ -328,7 +350,7 @@ def _become(options: Options, wanted: Sequence[Listener], channel: socket.socket
     else:
         _namespaces()
         _addresses(options.rules().addresses())
-        _hand_over(channel, wanted)
+        hand_over(channel, wanted)
 
 
 def _arguments(options: Options, channel: socket.socket, tell: int, *, inside: bool) -> list[str]:
@@ -349,41 +371,31 @@ def _stage_options(options: Options) -> list[str]:
     return [word for rule in options.loopback for word in ("--loopback", rule.port, "-")]
 
 
-def stage(options: Options) -> NoReturn:
+def _stage(options: Options) -> NoReturn:
     """The first process inside, where the launcher may make no namespace: opens the proxies' sockets, becomes the command."""
-    channel = socket.socket(fileno=options.channel)
+    channel = socket.socket(fileno=options.stage)
     try:
-        _hand_over(channel, listeners(options.rules(), everywhere=False))
+        hand_over(channel, listeners(options.rules(), everywhere=False))
     except OSError as failed:
         channel.send(f"?{failed.errno}".encode())
         cannot(f"the proxy cannot listen: {failed.strerror}", "see the ports that `loopback` lists")
     channel.close()
-    java = f"-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort={HTTP_PORT} -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort={HTTP_PORT}"
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", java)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    name = options.command[0]
+    stage.by_proxy_alone()
     try:
         if options.started >= 0:
             os.write(options.started, b"started\n")
             os.close(options.started)
     except OSError as failed:
         cannot(f"the report cannot be written: {failed.strerror}", "open the descriptor for writing")
-    try:
-        os.execvp(name, options.command)
-    except OSError as failed:
-        missing = failed.errno in (errno.ENOENT, errno.ENOTDIR)
-        sys.stderr.write(f"wavegen: {name}: command not found inside\n" if missing else f"wavegen: {name} cannot be executed inside: {failed.strerror}\n")
-        sys.stderr.flush()
-        os._exit(127 if missing else 126)
+    stage.become(options.command)
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
     """Start the shell, serve it, end as the command ended."""
     options = Options(arguments)
-    if options.channel >= 0:
-        stage(options)
-    if options.bwrap.count("--unshare-net") != 1:
+    if options.stage >= 0:
+        _stage(options)
+    if not options.channel and options.bwrap.count("--unshare-net") != 1:
         cannot("the wrapper asks for no network of its own", "run wavegen render")
     mask: Mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *PASSED_ON}))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -395,6 +407,10 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
         proxy = launch_serve.upstream(options)
     try:
+        if options.channel:
+            import launch_container
+
+            launch_container.run(options, rules, proxy, mask)  # does not come back
         started = _start(options, listeners(rules), mask, inside=False)
         if started.failed in _REFUSALS:
             os.waitpid(started.pid, 0)
