@@ -142,7 +142,7 @@ DIFFERENCES = (
         "with Docker Desktop start .wavegen/docker/compose",
     ),
 )
-_JUDGED = (
+JUDGED = (
     (Effect.STRICTER, "connections can be judged only where the image has python3 or perl", "put one of them into the image; .wavegen/docker/Dockerfile does"),
     (
         Effect.STRICTER,
@@ -155,7 +155,7 @@ _JUDGED = (
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What containers hold otherwise than bubblewrap does."""
     for shell in scripts(plan):
-        judged = _JUDGED if shell.network.mode in PROXIED else ()
+        judged = JUDGED if shell.network.mode in PROXIED else ()
         yield from (
             Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=_CONTAINER) for effect, what, remedy in (*DIFFERENCES, *judged)
         )
