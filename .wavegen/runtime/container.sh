@@ -145,6 +145,7 @@ identity() {
     [[ -n $wg_uid && $wg_uid != 0 ]] ||
       die 'the project belongs to root, and nothing in a container runs as root' 'give it to a user: chown -R USER:GROUP the project, or start this as a user'
     [[ ! -d $wg_state/home || -n $wg_print ]] || chown -- "$wg_uid:$wg_gid" "$wg_state/home" || die "$wg_state/home cannot be given to the project's owner" 'see its permissions'
+    ((${#wg_made[@]} == 0)) || chown -h -- "$wg_uid:$wg_gid" "${wg_made[@]}" || die "${wg_made[*]} cannot be given to the project's owner" 'see its permissions'
   fi
   wg_engine_words+=(--user "$wg_uid:$wg_gid")
 }
@@ -213,6 +214,10 @@ artifacts() {
 collect() {
   local left
   [[ -n $wg_collected ]] || return 0
+  if [[ -n $wg_unended ]]; then
+    printf 'wavegen: error: the output lies in %s, where the container may still write\n' "$wg_collected" >&2
+    return 0
+  fi
   left=$(find -P "$wg_collected" ! -type d ! -type f -printf . -delete 2>&1; find -P "$wg_collected" -perm /7000 -exec chmod -- a-st {} + 2>&1)
   [[ -z $left ]] || printf 'wavegen: note: of the output what is no plain file was left behind: %d\n' "${#left}" >&2
   if ! mv -T -- "$wg_collected" "$wg_output"; then printf 'wavegen: error: the output could not be moved and lies in %s\n' "$wg_collected" >&2; fi
@@ -230,7 +235,6 @@ watch() {
       esac
       "$1" rm -f "$2" >/dev/null 2>&1 || sleep 0.3
     done
-    [ ! -p "$3/inside/report" ] || printf "ended\n" 1<>"$3/inside/report"
     rm -rf -- "$3"'
   local first
   exec {wg_life}<>"$wg_run/life" {first}<>"$wg_run/gone" {wg_gone}<"$wg_run/gone" {wg_report}<>"$wg_run/inside/report"
@@ -249,7 +253,10 @@ relay() {
   [[ -n $wg_told ]] || return 0
   (
     exec {wg_life}>&- {wg_gone}<&- </dev/null >/dev/null
-    read -r said <&"$wg_report"
+    # The watchdog removes the directory when all is over. What the command itself writes there comes after that first line.
+    until read -r -t 0.2 said <&"$wg_report"; do
+      [[ -d $wg_run ]] || { read -r -t 0.01 said <&"$wg_report"; break; }
+    done
     [[ $said == started ]] && printf 'started\n' >&"$wg_told"
   ) &
   wg_relay=$!
@@ -293,7 +300,7 @@ serve() { # the client's words
   if [[ -n $wg_relay ]]; then
     wait "$wg_relay" && said=started || said=
   else
-    read -r -t 5 said <&"$wg_report"
+    read -r -t 0.01 said <&"$wg_report"
   fi
   collect
   if [[ -n $wg_audited ]]; then audit; fi

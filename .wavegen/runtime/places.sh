@@ -105,7 +105,7 @@ hidden() { # each an empty read-only directory, or a file that cannot be opened
 
 # --- places that are known only now
 
-wg_at=() wg_from=() wg_access=() wg_asker=() wg_level=() wg_writable=()
+wg_at=() wg_from=() wg_access=() wg_asker=() wg_level=() wg_writable=() wg_made=()
 declare -A wg_index=()
 
 rule() {
@@ -177,7 +177,10 @@ hold() { # index of the rule
     # bwrap would follow a link that stands where it is to mount something.
     [[ ! -L $from ]] || die "$from is a symlink where the manifest mounts something" 'remove it'
     [[ $base != "$at" ]] || break
-    [[ -d $from ]] || (umask 077 && mkdir -p -- "$from") || die "$from cannot be created" 'make room there'
+    if [[ ! -d $from ]]; then
+      (umask 077 && mkdir -p -- "$from") || die "$from cannot be created" 'make room there'
+      wg_made+=("$from")
+    fi
     if [[ ${wg_access[$1]} == held-* ]]; then
       wg_mounts+=(--bind "$from" "$base")
       rule held-write - "$base" "$from"

@@ -123,7 +123,7 @@ DIFFERENCES = (
     ),
     (
         Effect.WEAKER,
-        "without perl or python3 in the image there is no second layer (Landlock), and the number of open files is not bounded",
+        "without perl or python3 in the image there is no second layer (Landlock), which with network: host alone keeps abstract sockets away",
         "put one of them into the image; .wavegen/docker/Dockerfile does",
     ),
     (
