@@ -71,6 +71,9 @@ find_places() {
   ((${#key} < 250)) || die "the project's path is too long to keep a home for it: $wg_project" 'move it to a shorter path'
   wg_kept=$state/wavegen
   wg_state=$wg_kept/$key/$wg_shell
+  # Root is somebody else in a container, with whose files root without capabilities can do nothing.
+  wg_private=$wg_state
+  [[ -z $wg_contained ]] || ((EUID != 0)) || wg_private=$wg_state/container
   case $state/ in
     "$wg_project"/*) die "XDG_STATE_HOME=$state lies in the project" 'set it to a directory outside' ;;
   esac

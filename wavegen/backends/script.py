@@ -23,7 +23,7 @@ _CPU_PERIOD = 100_000
 _VARIABLES = {
     Anchor.HOME: "$wg_home",
     Anchor.PROJECT: "$wg_project",
-    Anchor.STATE: "$wg_state",
+    Anchor.STATE: "$wg_private",
     Anchor.RUNTIME: "$wg_runtime",
     Anchor.HOMES: "$wg_homes",
     Anchor.AROUND: "$wg_around",

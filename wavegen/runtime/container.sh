@@ -144,7 +144,10 @@ identity() {
     IFS=: read -r wg_uid wg_gid < <(exec stat -c %u:%g -- "$wg_project")
     [[ -n $wg_uid && $wg_uid != 0 ]] ||
       die 'the project belongs to root, and nothing in a container runs as root' 'give it to a user: chown -R USER:GROUP the project, or start this as a user'
-    [[ ! -d $wg_state/home || -n $wg_print ]] || chown -- "$wg_uid:$wg_gid" "$wg_state/home" || die "$wg_state/home cannot be given to the project's owner" 'see its permissions'
+    # A directory of root's group may be somebody's who is not in it.
+    ((wg_gid != 0)) || wg_gid=$wg_uid
+    [[ ! -d $wg_private/home || -n $wg_print ]] || chown -h -- "$wg_uid:$wg_gid" "$wg_private/home" "$wg_private/home/.zshrc" 2>/dev/null ||
+      chown -h -- "$wg_uid:$wg_gid" "$wg_private/home" || die "$wg_private/home cannot be given to the project's owner" 'see its permissions'
     ((${#wg_made[@]} == 0)) || chown -h -- "$wg_uid:$wg_gid" "${wg_made[@]}" || die "${wg_made[*]} cannot be given to the project's owner" 'see its permissions'
   fi
   wg_engine_words+=(--user "$wg_uid:$wg_gid")
@@ -161,7 +164,8 @@ note_once() { # which file says that it was said, what
 make_run_directory() {
   wg_run=/tmp/wavegen-$$-${EPOCHREALTIME//[!0-9]/}
   # A name that is there could be anybody's.
-  (umask 077 && mkdir -- "$wg_run" "$wg_run/empty" "$wg_run/inside") || die "$wg_run cannot be made" 'make room in /tmp'
+  # To be passed through: whoever the container runs as opens what is in `inside`.
+  (umask 066 && mkdir -- "$wg_run" && umask 077 && mkdir -- "$wg_run/empty" "$wg_run/inside") || die "$wg_run cannot be made" 'make room in /tmp'
   trap 'rm -rf -- "$wg_run"' EXIT
   (umask 077 && : >"$wg_run/nothing" && chmod 0 "$wg_run/nothing" && chmod 0555 "$wg_run/empty" && mkfifo -- "$wg_run/inside/report" "$wg_run/life" "$wg_run/gone") ||
     die "$wg_run cannot be filled" 'make room in /tmp'
@@ -206,7 +210,7 @@ artifacts() {
     wg_collected=$wg_output.wavegen-$$-${EPOCHREALTIME//[!0-9]/}
     (umask 077 && mkdir -- "$wg_collected") || die "$wg_collected cannot be made" 'make room there'
     ((EUID != 0)) || chown -- "$wg_uid:$wg_gid" "$wg_collected" || die "$wg_collected cannot be given to the project's owner" 'see its permissions'
-    wg_mounts+=(--bind "$wg_collected" /workspace/output)
+    bind "$wg_collected" /workspace/output
   fi
 }
 
@@ -344,6 +348,7 @@ main() {
   nix_path
   shim_rights
   REPLIES+=(--limit core=0 --limit nofile="$wg_files")
+  [[ -z $wg_frozen || -n $wg_nested ]] || REPLIES+=(--write /workspace)
   local wg_inside=(/bin/sh "$wg_runtime/contained.sh" "$wg_runtime" "$REPLY" "${wg_proxied:-0}" "${#REPLIES[@]}" "${REPLIES[@]}" "${wg_command[@]}")
   local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
   hear_engine

@@ -208,7 +208,7 @@ as_persona() {
 # The wrapper's own options, into variables of main or unfenced; what follows them is the command, or what the agent is given.
 take_options() {
   local wg_arguments=("$@")
-  wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec='' wg_told=''
+  wg_asked='' wg_project='' wg_state='' wg_private='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec='' wg_told=''
   while (($#)); do
     case $1 in
       --project=* | --report=* | --connect-to=* | --adapter=* | --artifacts=* | --output=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
@@ -264,9 +264,9 @@ prepare() {
   open_descriptors
   take_options "$@"
   find_places
-  if [[ -n $wg_private_home && ! -d $wg_state/home ]]; then
+  if [[ -n $wg_private_home && ! -d $wg_private/home ]]; then
     # Without settings zsh asks a newcomer what they are to be.
-    (umask 077 && mkdir -p -- "$wg_state/home" && : >"$wg_state/home/.zshrc") || die "$wg_state/home cannot be created" 'make room there, or set home: tmpfs'
+    (umask 077 && mkdir -p -- "$wg_private/home" && : >"$wg_private/home/.zshrc") || die "$wg_private/home cannot be created" 'make room there, or set home: tmpfs'
   fi
   if [[ -n $wg_with_paths ]]; then
     wg_writable=("$wg_project" "$wg_kept")
