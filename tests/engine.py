@@ -189,7 +189,10 @@ def started(client: str) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def podman() -> Iterator[Podman]:
-    """podman with its own storage, until the context ends; then its containers are ended and its files are gone."""
+    """podman with its own storage, until the context ends; then its containers are ended and its files are gone.
+
+    But for what root's podman keeps in one place whatever one says: a cache of what registries have told, which is empty.
+    """
     directory = Path(tempfile.mkdtemp(prefix="wavegen-podman-"))
     directory.chmod(0o755)
     found = shutil.which("podman")
@@ -201,6 +204,7 @@ def podman() -> Iterator[Podman]:
     words = [
         *AS_ROOT, "env", f"CONTAINERS_CONF={directory}/containers.conf", found, "--root", f"{directory}/storage", "--runroot", f"{directory}/run",
         "--tmpdir", f"{directory}/tmp", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", runc,
+        "--runtime-flag", f"root={directory}/runc",
     ]  # fmt: skip
     script = _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
     program = Podman(directory, str(script), directory / "bin")
