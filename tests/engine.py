@@ -202,7 +202,7 @@ def podman() -> Iterator[Podman]:
     # Limits: podman would raise them, which root may not everywhere. --cgroup-manager: there may be no systemd.
     (directory / "containers.conf").write_text('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n')
     words = [
-        *AS_ROOT, "env", f"CONTAINERS_CONF={directory}/containers.conf", found, "--root", f"{directory}/storage", "--runroot", f"{directory}/run",
+        *AS_ROOT, "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", found, "--root", f"{directory}/storage", "--runroot", f"{directory}/run",
         "--tmpdir", f"{directory}/tmp", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", runc,
         "--runtime-flag", f"root={directory}/runc",
     ]  # fmt: skip

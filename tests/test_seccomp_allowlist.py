@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from bpf_interpreter import instructions, run
+from conftest import TOOLS
 from engine import Engine, Podman
 from helpers import MINIMAL, call, project
 from test_seccomp_live import ARCH, BY_ARGUMENT, CALLS, I386, MORE_FILTERS, NOT_YET, PROGRAMS, TERMINAL, X32, Call, answers, last_line, named
@@ -178,9 +179,12 @@ def test_nobody_types_into_the_terminal_or_takes_the_filter_off(engine: Engine, 
         assert done.stdout.strip() == str(errno.EPERM), done.stderr
 
 
-@pytest.mark.needs("docker", "git", "node", "curl", "go")
+COMMON = ("bash", "git", "python3", "node", "perl", "curl", "tmux", "docker", "tar", "go")
+
+
+@pytest.mark.needs("docker")
 @pytest.mark.parametrize("seccomp", BOTH)
-@pytest.mark.parametrize("program", ["bash", "git", "python3", "node", "perl", "curl", "tmux", "docker", "tar", "go"])
+@pytest.mark.parametrize("program", [pytest.param(name, marks=pytest.mark.needs(name)) if name in TOOLS else name for name in COMMON])
 def test_an_everyday_program_runs_in_a_container(engine: Engine, tmp_path: Path, program: str, seccomp: Seccomp) -> None:
     """The machine's own, on an image that has only some of them."""
     command, expected = PROGRAMS[program]
