@@ -334,8 +334,8 @@ main() {
   memory_of_machine
   wg_engine_words+=(--memory "$wg_memory" --memory-swap "$wg_memory")
   if [[ -n $wg_filter_name ]]; then
-    [[ -s $wg_seccomp/$wg_filter_name.container.json ]] || die "$wg_seccomp/$wg_filter_name.container.json is missing" 'run wavegen render'
-    wg_engine_words+=(--security-opt "seccomp=$wg_seccomp/$wg_filter_name.container.json")
+    [[ -s $wg_seccomp/$wg_filter_name.json ]] || die "$wg_seccomp/$wg_filter_name.json is missing" 'run wavegen render'
+    wg_engine_words+=(--security-opt "seccomp=$wg_seccomp/$wg_filter_name.json")
   else
     wg_engine_words+=(--security-opt seccomp=unconfined)
   fi

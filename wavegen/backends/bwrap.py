@@ -16,7 +16,7 @@ from wavegen.quote import json_text
 from wavegen.seccomp import Arch, Filter
 from wavegen.seccomp.bpf import assembled
 from wavegen.seccomp.filters import refused_calls
-from wavegen.seccomp.oci import oci
+from wavegen.seccomp.oci import profile
 
 NAME = "bwrap"
 # Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
@@ -33,7 +33,7 @@ def render(plan: Plan) -> Iterator[File]:
             filters[found.name] = found
     for name, found in filters.items():
         yield program(found)
-        yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
+        yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(profile(found)), header=False)
 
 
 def program(found: Filter) -> File:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from wavegen import defaults
 from wavegen.backends import File, Option
 from wavegen.backends.bwrap import banner, network_options
-from wavegen.backends.script import PROXIED, Builder, RuleLine, filter_of_shell, ground, setting, system, wrapper
+from wavegen.backends.script import PROXIED, Builder, RuleLine, ground, setting, system, wrapper
 from wavegen.manifest import BackendName, NetworkMode
 from wavegen.policy import Access, Effect, Gap, Origin, PathRule, Plan, Policy
 from wavegen.quote import json_text
 from wavegen.seccomp import Filter
-from wavegen.seccomp.oci import oci
+from wavegen.seccomp.oci import profile as oci_profile
 
 NAME = "docker"
 DIRECTORY = ".wavegen/docker"
@@ -21,13 +21,9 @@ _KEYS = "ctrl-@,ctrl-^,ctrl-_,ctrl-@"
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """docker/run-<shell> for every fenced shell, for personas where they are started so, and the filters that the engine reads."""
-    filters: dict[str, Filter] = {}
+    """docker/run-<shell> for every fenced shell, and for personas where they are started so. The filters are bwrap's, as JSON."""
     for shell in scripts(plan):
         yield File(path=script_file(shell), text=script(plan, shell), executable=True)
-        if found := filter_of_shell(shell):
-            filters[found.name] = found
-    yield from (profile(found) for found in filters.values())
 
 
 def scripts(plan: Plan) -> tuple[Policy, ...]:
@@ -42,7 +38,7 @@ def script_file(shell: Policy) -> str:
 
 def profile(found: Filter) -> File:
     """What the engine is given of a filter."""
-    return File(path=f".wavegen/seccomp/{found.name}.container.json", text=json_text(oci(found)), header=False)
+    return File(path=f".wavegen/seccomp/{found.name}.json", text=json_text(oci_profile(found)), header=False)
 
 
 def script(plan: Plan, shell: Policy) -> str:
