@@ -46,6 +46,7 @@ TREE = sorted(
                     "confined",
                     "confined_serve",
                     "launch",
+                    "launch_container",
                     "launch_serve",
                     "launcher",
                 ),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 AGENTS = 16
 """Containers at once."""
-_HANDING = 10
+_HANDING = 5
 """Seconds for a first process to hand over what it has opened."""
 _LAST_WORDS = 2.0
 _AGAIN = 60.0

@@ -46,6 +46,7 @@ $SIG{PIPE} = 'IGNORE';
 my ($channel, @wanted);
 sub silent { cannot("the launcher outside does not answer: $_[0]", 'start the shell by its script') }
 socket $channel, $unix, $packets, 0 or silent($!);
+binmode $channel;    # PERL_UNICODE, again
 connect $channel, pack 'S Z108', $unix, $path or silent($!);
 while (1) {
     my $said = '';
