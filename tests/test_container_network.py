@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from engine import Engine
+from engine import Engine, Podman
 from fence import PYTHON, name_of, users
 from helpers import ROOT
 from stand_in import HTTP, LOOPBACK, SOCKS, Inside, Server, connect, echo, get, hello, inside, socks, web
@@ -868,35 +869,78 @@ def test_perls_settings_are_for_the_command(box: Container) -> None:
 # --- with an engine
 
 
-@pytest.mark.needs("docker")
+def binds(box: Container) -> dict[Path, str]:
+    """What a container shows of the host: where the channel is, the runtime, and what leads programs to the listeners."""
+    etc = {RUNTIME / name: f"/etc/{name}" for name in ("hosts", "resolv.conf", "nsswitch.conf")}
+    return {box.base / "run": "/run/wavegen", RUNTIME: str(RUNTIME), **etc}
+
+
+SPEAKS = f"""
+exec 3<>/dev/tcp/first.example.com/{PORT}; echo ping >&3; read -u 3 line; echo "$line"
+exec 4<>/dev/tcp/{OTHER}/443; exit 5
+"""
+
+
 @BOTH
-def test_in_a_real_container(engine: Engine, stage: str) -> None:
-    server = Server(echo)
-    box = made(users()[-1])
-    user, image = box.uid, engine.image()
-    (box.base / "run").chmod(0o700)
-    binds = [("bind", box.base / "run", "/run/wavegen"), ("bind", RUNTIME, RUNTIME)]
-    binds += [("bind", RUNTIME / name, f"/etc/{name}") for name in ("hosts", "resolv.conf", "nsswitch.conf")]
-    mounts = [word for kind, source, target in binds for word in ("--mount", f"type={kind},source={source},target={target},readonly")]
-    fence = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none", "--user", f"{user}:{user}", "--log-driver", "none")
-    command = [engine.client, "run", "--rm", "-i", "--init", "--pull=never", *fence, *mounts, image, *STAGES[stage], "/run/wavegen/channel", "--"]
-    argv = box.argv(
-        "default",
-        (
-            *server.at("first.example.com", PORT),
-            "--",
-            "bash",
-            "-c",
-            'read line </dev/stdin; exec 3<>/dev/tcp/first.example.com/7000; echo "$line" >&3; read -u 3 line; echo "$line"; exec 4<>/dev/tcp/other.example.com/443; exit 5',
-        ),
-    )
-    at = argv.index("--") + 1
-    argv[at : at + len(box.words())] = command
+@pytest.mark.parametrize("which", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("docker", "podman")])
+def test_in_a_real_container(request: pytest.FixtureRequest, which: str, stage: str) -> None:
+    real: Engine | Podman = request.getfixturevalue("engine" if which == "docker" else which)
+    server, box = Server(echo), made(users()[-1])
     try:
-        done = subprocess.run(argv, env={**box.environment(), **engine.environment()}, input="ping\n", capture_output=True, text=True, timeout=60)
+        mounts = [word for source, target in binds(box).items() for word in ("--mount", f"type=bind,source={source},target={target},readonly")]
+        fence = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none", "--user", f"{box.uid}:{box.uid}"]
+        # Docker sets it; podman leaves the kernel's 1024.
+        fence += ["--init", "--log-driver", "none"] if which == "docker" else ["--sysctl", "net.ipv4.ip_unprivileged_port_start=0"]
+        client = [shutil.which(real.client) or real.client, "run", "--rm", "-i", "--pull=never", *fence, *mounts, real.image()]
+        argv = box.argv("default", (*server.at("first.example.com", PORT), "--", "bash", "-c", SPEAKS))
+        at = argv.index("--") + 1
+        argv[at : at + len(box.words())] = [*client, *STAGES[stage], "/run/wavegen/channel", "--"]
+        done = subprocess.run(argv, env={**box.environment(), **real.environment()}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (5, "ping\n"), done.stderr
-        assert "other.example.com: Name or service not known" in done.stderr
+        assert f"{OTHER}: Name or service not known" in done.stderr
+        assert "note" not in done.stderr
         assert ("deny", OTHER) in {(line["verdict"], line["name"]) for line in box.log}
     finally:
         server.close()
         subprocess.run(["rm", "-rf", str(box.base)], check=True)
+
+
+@pytest.mark.needs("docker", "docker-compose")
+def test_beside_a_service_of_compose(engine: Engine, tmp_path: Path) -> None:
+    """The agent waits until the service is healthy, has its network while it runs, and leaves nothing behind in the service."""
+    server, user = Server(echo), f"{users()[-1]}"
+    runtime = f"{RUNTIME}:{RUNTIME}:ro"
+    own = {"image": engine.image(), "user": f"{user}:{user}", "cap_drop": ["ALL"], "read_only": True}
+    sidecar = ["python3", "-I", "-S", str(RUNTIME / "sidecar.py")]
+    asked = [*sidecar, "--channel", "/run/wavegen/channel", "--shell", "agent", *listed(), *server.at("first.example.com", PORT)]
+    healthy = {"test": ["CMD", *sidecar, "--check", "/run/wavegen/channel"], "interval": "1s", "timeout": "5s", "retries": 20}
+    etc = [f"{RUNTIME / name}:/etc/{name}:ro" for name in ("resolv.conf", "nsswitch.conf")]
+    run = [*STAGES["python"], "/run/wavegen/channel", "--", "bash", "-c", SPEAKS.replace("$", "$$")]
+    services = {
+        "egress": {**own, "network_mode": "host", "command": asked, "volumes": [runtime, "channel:/run/wavegen"], "healthcheck": healthy},
+        "agent": {
+            **own, "network_mode": "none", "init": True, "command": run, "volumes": [runtime, "channel:/run/wavegen:ro", *etc],
+            "depends_on": {"egress": {"condition": "service_healthy"}},
+        },
+    }  # fmt: skip
+    volume = {"driver": "local", "driver_opts": {"type": "tmpfs", "device": "tmpfs", "o": f"uid={user},gid={user},mode=0700"}}
+    (tmp_path / "compose.yaml").write_text(json.dumps({"services": services, "volumes": {"channel": volume}}))
+    words = ["docker-compose"] if shutil.which("docker-compose") else [engine.client, "compose"]
+    environment = {**os.environ, **engine.environment()}
+
+    def compose(*more: str) -> subprocess.CompletedProcess[str]:
+        argv = [*words, "-p", "wavegennet", "-f", str(tmp_path / "compose.yaml"), *more]
+        return subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90)
+
+    try:
+        done = compose("run", "--rm", "agent")
+        assert done.returncode == 5, done.stderr
+        assert "ping" in done.stdout
+        (name,) = engine.run("ps", "-q", "--filter", "label=com.docker.compose.service=egress").stdout.split()
+        assert until(lambda: engine.run("top", name, "-o", "pid,args").stdout.count("sidecar.py") == 1)
+        said = compose("logs", "egress").stdout
+        assert '"verdict": "allow", "via": "direct", "name": "first.example.com"' in said
+        assert f'"verdict": "deny", "via": "dns", "name": "{OTHER}"' in said
+    finally:
+        compose("down", "-v", "-t", "2")
+        server.close()
