@@ -503,17 +503,36 @@ class Watchdog:
 
 def test_what_ends_the_launcher_ends_the_client_and_is_seen(box: Container) -> None:
     watchdog = Watchdog(box)
-    with watchdog.start("sh", "-c", "echo ready; ls -l /proc/self/fd | grep -c pipe; exec sleep 60") as process:
+    pipes = {os.readlink(f"/proc/self/fd/{handle}") for handle in (watchdog.lifeline, watchdog.gone)}
+    with watchdog.start("sh", "-c", "echo ready; exec sleep 60") as process:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        assert len(children) == 1
-        assert process.stdout.readline() == "2\n"  # its streams: neither pipe came inside, which would keep it open
+        client = client_of(process)
+        # Whoever has them, too, would keep them open.
+        for pid in (client, container(box)):
+            assert not pipes & {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
         assert not watchdog.seen.is_set()
         process.kill()
         assert watchdog.seen.wait(5)
-        assert until(lambda: not Path(f"/proc/{children[0]}/exe").exists() or Path(f"/proc/{children[0]}/stat").read_text().split()[2] == "Z")
-        assert until(lambda: not alive(container(box)))
+        assert until(lambda: not alive(client) and not alive(container(box)))
+
+
+def test_the_client_ends_with_the_launcher_though_the_container_goes_on(box: Container) -> None:
+    with start(box, "sh", "-c", "echo ready; exec sleep 60") as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        client = client_of(process)
+        process.kill()
+        try:
+            assert until(lambda: not alive(client))
+            assert alive(container(box))
+        finally:
+            os.kill(container(box), signal.SIGKILL)
+
+
+def client_of(process: subprocess.Popen[str]) -> int:
+    (found,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(found)
 
 
 def alive(pid: int) -> bool:
@@ -589,14 +608,16 @@ def test_what_cannot_be_removed_is_said(box: Container, tmp_path: Path) -> None:
 # --- the hosts' own proxy
 
 
-def test_the_password_of_the_hosts_proxy_reaches_nobody(box: Container) -> None:
-    def proxy(sock: socket.socket, seen: bytearray) -> None:
-        while b"\r\n\r\n" not in seen:
-            seen += sock.recv(65536)
-        sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        echo(sock, seen)
+def takes_all(sock: socket.socket, seen: bytearray) -> None:
+    """A proxy that makes every tunnel, to an echo."""
+    while b"\r\n\r\n" not in seen:
+        seen += sock.recv(65536)
+    sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    echo(sock, seen)
 
-    above = Server(proxy)
+
+def test_the_password_of_the_hosts_proxy_reaches_nobody(box: Container) -> None:
+    above = Server(takes_all)
     one = Container(box.base, box.uid, "python", rules=(*box.rules, "--upstream"))
     environment = one.environment(wg_upstream=f"http://user:secret@{LOOPBACK}:{above.port}\n")
     try:
@@ -641,11 +662,11 @@ class Service:
 
 
 @contextlib.contextmanager
-def service(*options: str, state: bool = True) -> Iterator[Service]:
+def service(*options: str, state: bool = True, **more: str) -> Iterator[Service]:
     box = made(os.getuid())
     argv = [PYTHON, "-I", "-S", str(RUNTIME / "sidecar.py"), "--channel", str(box.channel), "--shell", "agent", *box.rules, *options]
     argv += ("--state", str(box.base / "state")) if state else ()
-    process = subprocess.Popen(argv, env=box.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(argv, env=box.environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     one = Service(box, process)
     try:
         assert until(lambda: one.check() == 0)
@@ -817,6 +838,16 @@ def test_without_a_state_lines_go_to_stderr() -> None:
         _, said = one.process.communicate(timeout=5)
         lines = [json.loads(line) for line in said.splitlines()]
         assert [(line["verdict"], line["name"], line["shell"]) for line in lines] == [("deny", OTHER, "agent")]
+
+
+def test_a_service_may_have_a_proxy_above_it() -> None:
+    above = Server(takes_all)
+    with service("--upstream", https_proxy=f"http://user:secret@{LOOPBACK}:{above.port}", no_proxy="x.example") as one:
+        agent = Agent(one)
+        assert agent.talk(PORT, b"ping", host="first.example.com", enough=b"ping")[0] == b"ping"
+        assert b"Basic dXNlcjpzZWNyZXQ=" in above.said()
+        agent.close()
+    above.close()
 
 
 def test_a_service_that_starts_again_takes_its_place() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -69,6 +70,7 @@ class Service:
         self.options = options
         self.rules = options.rules()
         self.wanted = listeners(self.rules)
+        launch_serve.find_upstream()
         self.proxy: Upstream | None = launch_serve.upstream(options)
         self.agents: set[int] = set()
         self._full = -_AGAIN
@@ -167,7 +169,9 @@ class Service:
         signal.alarm(_HANDING)
         try:
             lives = peer.getsockopt(socket.SOL_SOCKET, _PEER_PIDFD)
-        except OSError:
+        except OSError as failed:
+            if failed.errno != errno.ENOPROTOOPT:
+                os._exit(0)  # it has ended already, whoever else has its socket now
             lives = -1
         try:
             sockets = met(peer, self.wanted)

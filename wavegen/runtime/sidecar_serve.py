@@ -70,6 +70,7 @@ class Service:
         self.options = options
         self.rules = options.rules()
         self.wanted = listeners(self.rules)
+        launch_serve.find_upstream()
         self.proxy: Upstream | None = launch_serve.upstream(options)
         self.agents: set[int] = set()
         self._full = -_AGAIN
