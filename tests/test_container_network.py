@@ -206,6 +206,15 @@ def test_a_name_stands_for_an_address_of_the_loopback(place: Place) -> None:
     assert place.client.do("result = socket.gethostbyaddr(socket.gethostbyname(arguments[0]))[0]", NAME) == NAME
 
 
+def test_who_asks_a_proxy_for_such_an_address_means_the_name(place: Place) -> None:
+    _, address = place.client.dns(b"first.example.com")
+    assert place.client.talk(SOCKS, socks(address, PORT, kind=1) + b"ping", enough=b"ping")[0].endswith(b"ping")
+    assert place.client.talk(HTTP, connect(f"{socket.inet_ntoa(address)}:{PORT}") + b"ping", enough=b"ping")[0].endswith(b"ping")
+    for nobody in ("127.64.200.1", "127.127.255.254"):
+        assert place.client.talk(HTTP, connect(f"{nobody}:{PORT}"))[0].startswith(b"HTTP/1.1 403")
+    place.tunnel.said()
+
+
 def test_a_name_that_is_refused_leads_nowhere(place: Place) -> None:
     for tcp in (False, True):
         assert place.client.dns(OTHER.encode(), tcp=tcp) == (3, b"")
@@ -465,6 +474,16 @@ def test_the_terminal_is_the_clients(box: Container) -> None:
     assert process.wait(10) == 4, said
     assert b"not a tty" not in said
     assert f"{process.pid}".encode() in said
+
+
+def test_the_client_is_counted_in_the_groups_of_the_wrapper(box: Container) -> None:
+    group = box.base / "group"
+    group.mkdir()
+    (group / "cgroup.procs").touch()
+    argv = box.argv("default", (f"--group={group}", "--", "true"))
+    argv[argv.index("--") + 1 :] = ["/bin/sh", "-c", "echo $$"]
+    done = subprocess.run(argv, env=box.environment(), capture_output=True, text=True, timeout=20)
+    assert done.stdout.strip() == (group / "cgroup.procs").read_text()
 
 
 # --- what removes it

@@ -101,15 +101,14 @@ class Service:
 
     def _meet(self) -> None:
         try:
-            found = self.channel.accept()
+            peer = self.channel.accept()
         except BlockingIOError:
             return
         except OSError:
             time.sleep(0.1)  # too few descriptors, most likely: others end
             return
-        if found is None:
+        if peer is None:
             return
-        peer, _ = found
         with peer:
             if len(self.agents) >= AGENTS:
                 self._say_full()
