@@ -23,7 +23,7 @@ ROWS = (
     ("decode",),
     ("manifest", "schema"),
     ("policy",),
-    ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
+    ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.allowlist", "seccomp.explain"),
     ("suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),

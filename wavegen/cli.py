@@ -446,7 +446,7 @@ def seccomp() -> None:
 @click.option("-s", "--shell", metavar="SHELL", default="default", show_default=True, help="Whose filter: a shell, or persona-NAME.")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="For which processor. Default: this machine's.")
 @click.option("--program", is_flag=True, help="Print the program that the kernel runs instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as docker reads it (OCI).")
+@click.option("--json", "as_json", is_flag=True, help="Print it as docker and podman read it.")
 def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool, as_json: bool) -> None:
     """Print a shell's filter: each rule with the answer and why."""
     import platform
@@ -457,8 +457,8 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     from wavegen.manifest import BackendName
     from wavegen.quote import json_text
     from wavegen.seccomp import Arch, bpf
+    from wavegen.seccomp.allowlist import profile
     from wavegen.seccomp.explain import lines, listing
-    from wavegen.seccomp.oci import oci
 
     loaded = project.load(manifest, accept=True)
     policy = loaded.plan.fence(shell) or launch.shell_of(loaded.plan, shell)
@@ -470,7 +470,7 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     if name not in Arch.__members__:
         raise UsageError(f"there is no filter for {platform.machine()}", "name one with --arch")
     if as_json:
-        click.echo(json_text(oci(found)), nl=False)
+        click.echo(json_text(profile(found)), nl=False)
         return
     for line in listing(bpf.program(found, Arch[name])) if program else lines(found, Arch[name]):
         click.echo(line)

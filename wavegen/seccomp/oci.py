@@ -1,4 +1,4 @@
-"""A filter as the seccomp part of an OCI runtime configuration, which is also what `docker run --security-opt seccomp=FILE` reads.
+"""A filter as the seccomp part of an OCI runtime configuration: the same rules, to be read. What engines are given is seccomp.allowlist's.
 
 A profile has no order, and libseccomp lets an entry without arguments swallow the others of its call. So the rules of a call are cut
 into parts that do not overlap, each a product of `argument & mask == value`, and a part that has the default's answer is left out.
@@ -21,7 +21,7 @@ from wavegen.seccomp import LOW, Action, Condition, Filter, Rule
 
 # The bits that are asked for, and what they are. Argument → cube is a part of all arguments.
 _Cube = tuple[int, int]
-_Part = dict[int, _Cube]
+Part = dict[int, _Cube]
 
 
 def oci(filter_: Filter) -> dict[str, Any]:
@@ -35,17 +35,17 @@ def oci(filter_: Filter) -> dict[str, Any]:
             chained.setdefault(rules, []).append(name)
         elif rules[0].action is not filter_.default:
             simple.setdefault(rules[0].action, []).append(name)
-    entries = [_entry(simple[action], action) for action in Action if action in simple]
+    entries = [entry(simple[action], action) for action in Action if action in simple]
     for rules, chained_names in chained.items():
         for action, part in parts(rules, filter_.default):
             if action is not filter_.default:
-                entries.append(_entry(chained_names, action, part))
+                entries.append(entry(chained_names, action, part))
     return {**_action(filter_.default, "defaultAction", "defaultErrnoRet"), "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"], "syscalls": entries}
 
 
-def parts(rules: tuple[Rule, ...], default: Action) -> Iterator[tuple[Action, _Part]]:
+def parts(rules: tuple[Rule, ...], default: Action) -> Iterator[tuple[Action, Part]]:
     """The answers to one call, each with the arguments it is for. The parts do not overlap, and leave nothing out."""
-    rest: list[_Part] = [{}]
+    rest: list[Part] = [{}]
     for rule in rules:
         for condition in rule.when:
             if any(c is not condition and c.argument == condition.argument for c in rule.when):
@@ -59,7 +59,7 @@ def parts(rules: tuple[Rule, ...], default: Action) -> Iterator[tuple[Action, _P
     yield from ((default, part) for part in rest)
 
 
-def _cut(part: _Part, condition: Condition, *, holds: bool) -> Iterator[_Part]:
+def _cut(part: Part, condition: Condition, *, holds: bool) -> Iterator[Part]:
     """What of a part is inside a condition, or outside of it."""
     mask, value = part.get(condition.argument, (0, 0))
     cubes = _none_of(condition.values, condition.mask) if condition.other is holds else [(condition.mask, value) for value in condition.values]
@@ -85,7 +85,7 @@ def _none_of(values: tuple[int, ...], mask: int) -> list[_Cube]:
     return found
 
 
-def _entry(names: list[str], action: Action, part: _Part | None = None) -> dict[str, Any]:
+def entry(names: list[str], action: Action, part: Part | None = None) -> dict[str, Any]:
     entry = {"names": names, **_action(action, "action", "errnoRet")}
     if part:
         entry["args"] = [{"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"} for index, (mask, value) in sorted(part.items())]
