@@ -934,20 +934,28 @@ exec 4<>/dev/tcp/{OTHER}/443; exit 5
 
 
 @BOTH
-@pytest.mark.parametrize("which", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("docker", "podman")])
+@pytest.mark.parametrize("which", [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("docker", "podman", "podman-rootless")])
 def test_in_a_real_container(request: pytest.FixtureRequest, which: str, stage: str) -> None:
-    real: Engine | Podman = request.getfixturevalue("engine" if which == "docker" else which)
+    real: Engine | Podman = request.getfixturevalue({"docker": "engine", "podman": "podman", "podman-rootless": "rootless"}[which])
     server, box = Server(echo), made(users()[-1])
     try:
         mounts = [word for source, target in binds(box).items() for word in ("--mount", f"type=bind,source={source},target={target},readonly")]
         fence = ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "none", "--user", f"{box.uid}:{box.uid}"]
         # Docker sets it; podman leaves the kernel's 1024.
         fence += ["--init", "--log-driver", "none"] if which == "docker" else ["--sysctl", "net.ipv4.ip_unprivileged_port_start=0"]
+        who: tuple[str, ...] = ()
+        if which == "podman-rootless":
+            fence += ["--userns", "keep-id"]
+            who = real.who  # type: ignore[union-attr]
+            for name in ("state", "project"):
+                os.chown(box.base / name, box.uid, box.uid)
         client = [shutil.which(real.client) or real.client, "run", "--rm", "-i", "--pull=never", *fence, *mounts, real.image()]
         argv = box.argv("default", (*server.at("first.example.com", PORT), "--", "bash", "-c", SPEAKS))
         at = argv.index("--") + 1
         argv[at : at + len(box.words())] = [*client, *STAGES[stage], "/run/wavegen/channel", "--"]
-        done = subprocess.run(argv, env={**box.environment(), **real.environment()}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [*who, *argv], env={**box.environment(), **real.environment()}, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        )
         assert (done.returncode, done.stdout) == (5, "ping\n"), done.stderr
         assert f"{OTHER}: Name or service not known" in done.stderr
         assert "note" not in done.stderr
