@@ -13,8 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
 
-from fence import PYTHON, Fence
+from fence import PYTHON
 
 LOOPBACK = "127.0.0.1"
 HTTP, SOCKS = 3128, 1080
@@ -202,10 +204,24 @@ for line in sys.stdin:
 """
 
 
+class Entered(Protocol):
+    """What a shell is entered by: a project in a fence, or in a container."""
+
+    @property
+    def project(self) -> Path:
+        """Where it is started."""
+
+    def argv(self, shell: str, command: tuple[str, ...]) -> list[str]:
+        """What is executed; options may stand before the command, with `--` between."""
+
+    def environment(self) -> dict[str, str]:
+        """In which environment."""
+
+
 class Inside:
     """A Python in a shell, told by lines what to try."""
 
-    def __init__(self, fence: Fence, *options: str, shell: str = "restricted", prefix: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
+    def __init__(self, fence: Entered, *options: str, shell: str = "restricted", prefix: tuple[str, ...] = (), env: dict[str, str] | None = None) -> None:
         argv = [*prefix, *fence.argv(shell, (*options, "--", PYTHON, "-I", "-S", "-u", "-c", CLIENT))]
         environment = fence.environment() if env is None else env
         self.process = subprocess.Popen(
@@ -256,7 +272,7 @@ def _bytes(value: object) -> object:
 
 
 @contextmanager
-def inside(fence: Fence, *options: str, **more: object) -> Iterator[Inside]:
+def inside(fence: Entered, *options: str, **more: object) -> Iterator[Inside]:
     """A client for a while."""
     client = Inside(fence, *options, **more)  # type: ignore[arg-type]
     try:

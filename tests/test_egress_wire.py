@@ -67,9 +67,10 @@ def egress() -> Iterator[egress_of.Egress]:  # type: ignore[name-defined]
     _closed(made)
 
 
-def _egress(allow: list[str], deny: list[str] | None = None) -> egress_of.Egress:  # type: ignore[name-defined]
+def _egress(allow: list[str], deny: list[str] | None = None, pool: str = "POOL") -> egress_of.Egress:  # type: ignore[name-defined]
     lists = [[rules_of.Rule(entry, "line 1") for entry in some or ()] for some in (allow, deny)]
-    return egress_of.Egress(rules_of.Rules(anything=False, allow=lists[0], deny=lists[1]), log_of.Log("", "default"), shell="default", connect_to={})
+    rules = rules_of.Rules(anything=False, allow=lists[0], deny=lists[1], pool=getattr(rules_of, pool))
+    return egress_of.Egress(rules, log_of.Log("", "default"), shell="default", connect_to={})
 
 
 def _closed(made: egress_of.Egress) -> None:  # type: ignore[name-defined]
@@ -188,12 +189,16 @@ def test_when_names_are_used_up_servers_fail_and_no_address_changes_hands(monkey
         _closed(made)
 
 
-def test_every_name_that_may_be_given_stays_in_the_pool() -> None:
-    made = _egress(["*.example.org"])
+@pytest.mark.parametrize(("pool", "network"), [("POOL", "198.18.0.0/15"), ("LOCAL_POOL", "127.64.0.0/10")])
+def test_every_name_that_may_be_given_stays_in_the_pool(pool: str, network: str) -> None:
+    made = _egress(["*.example.org"], pool=pool)
     try:
         found = [made.names.given(f"n{number}.example.org") for number in range(dns_of.NAMES)]
         assert len(set(found)) == dns_of.NAMES
-        assert all(one[0] == 198 and one[1] in (18, 19) for one in found)
+        assert all(ipaddress.ip_address(one) in ipaddress.ip_network(network) for one in found)
+        assert all(made.rules.pool.holds(one) for one in found)
+        for outside in (next(iter(ipaddress.ip_network(network))) - 1, ipaddress.ip_network(network)[-1] + 1):
+            assert not made.rules.pool.holds(outside.packed)
         assert made.names.given("late.example.org") is None
     finally:
         _closed(made)

@@ -46,6 +46,7 @@ TREE = sorted(
                     "confined",
                     "confined_serve",
                     "launch",
+                    "launch_container",
                     "launch_serve",
                     "launcher",
                 ),
@@ -53,7 +54,7 @@ TREE = sorted(
                 *("shim", "sidecar", "sidecar_serve", "stage"),
             )
         ),
-        *(f".wavegen/runtime/{name}" for name in ("hosts", "landlock.pl", "nsswitch.conf", "resolv.conf")),
+        *(f".wavegen/runtime/{name}" for name in ("hosts", "landlock.pl", "nsswitch.conf", "resolv.conf", "stage.pl")),
         *(f".wavegen/runtime/{name}.sh" for name in ("agent", "bounds", "direct", "fence", "granted", "guards", "launched", "places", "shim", "unfenced")),
         ".wavegen/seccomp/default.bpf",
         ".wavegen/seccomp/default.json",

@@ -134,9 +134,7 @@ def _egress(settings: Settings, places: Places) -> Egress:
     from launcher import Options
 
     options = Options(["--state", places.state, "--shell", settings.shell, *settings.rules])
-    if options.upstream:
-        proxy, direct = (os.environ.get(name) or os.environ.get(name.lower(), "") for name in ("HTTPS_PROXY", "NO_PROXY"))
-        os.environ["wg_upstream"] = f"{proxy}\n{direct}" if proxy else ""  # noqa: SIM112  as launch_serve.py reads it
+    launch_serve.find_upstream()
     upstream = launch_serve.upstream(options)
     log = Log(f"{places.state}/network.jsonl", settings.shell)
     return Egress(options.rules(), log, shell=settings.shell, connect_to=options.connect_to, upstream=upstream, admit=is_ours)

@@ -44,7 +44,7 @@ _BACKLOG = 32
 
 
 class Channel:
-    """A listening socket at a path, for one user; Python's errors are the kernel's (OSError)."""
+    """A listening socket at a path, for one user. Raises OSError: its directory is not there, its name is taken."""
 
     def __init__(self, path: str, user: int) -> None:
         self.closed = False
@@ -74,12 +74,12 @@ class Channel:
         finally:
             os.seteuid(0)
 
-    def accept(self) -> tuple[socket.socket, int] | None:
-        """Somebody of that user, by the kernel's word, and his uid; None for somebody else. Raises OSError."""
+    def accept(self) -> socket.socket | None:
+        """Somebody of that user, by the kernel's word; None for somebody else. Raises OSError."""
         peer, _ = self.sock.accept()
         _, uid, _ = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if self._user_is(uid):
-            return peer, uid
+            return peer
         peer.close()
         return None
 
@@ -150,10 +150,9 @@ def _sockets(channel: Channel, wanted: Sequence[Listener]) -> list[tuple[str, in
     """What the first process inside has opened; none where the client has ended before. Whoever else comes is let go."""
     while True:
         try:
-            found = channel.accept()
-            if found is None:
+            peer = channel.accept()
+            if peer is None:
                 continue
-            peer, _ = found
             with peer:
                 sockets = met(peer, wanted)
                 if sockets:

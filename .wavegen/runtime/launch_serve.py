@@ -209,6 +209,12 @@ def _not_started(options: Options) -> NoReturn:
     cannot("bwrap could not build the fence", "its message stands above")
 
 
+def find_upstream() -> None:
+    """Where no wrapper has said which the host's own proxy is: what the environment says."""
+    proxy, direct = (os.environ.get(name) or os.environ.get(name.lower(), "") for name in ("HTTPS_PROXY", "NO_PROXY"))
+    os.environ["wg_upstream"] = f"{proxy}\n{direct}" if proxy else ""  # noqa: SIM112  as the wrapper writes it
+
+
 def upstream(options: Options) -> Upstream | None:
     """The host's own proxy, from the wrapper: its address and the names that are reached without it."""
     text = os.environ.pop("wg_upstream", "")

@@ -145,6 +145,11 @@ JUDGED = (
         "names stand for addresses in 127.64.0.0/10, which some programs take for the machine itself; listed addresses are reached by proxy alone",
         "use the proxy, or bubblewrap",
     ),
+    (
+        Effect.STRICTER,
+        "a program that asks for IPv4 alone and for what this machine is configured for (AI_ADDRCONFIG) finds no name, as there is loopback alone",
+        "let it ask for both, or use the proxy",
+    ),
 )
 
 

@@ -295,6 +295,7 @@ serve() { # the client's words
     kill -0 "$wg_client" 2>/dev/null || break
   done
   trap '' INT QUIT TERM HUP USR1 USR2
+  [[ -z $wg_terminal ]] || "$wg_stty" "$wg_terminal"
   exec {wg_life}>&-
   read -r -t 30 said <&"$wg_gone"
   if [[ $said != gone ]]; then
@@ -315,7 +316,7 @@ serve() { # the client's words
 }
 
 main() {
-  local wg_interactive='' wg_print='' wg_artifacts='' wg_output='' wg_relay='' wg_client='' wg_name=wavegen-$$-${EPOCHREALTIME//[!0-9]/}
+  local wg_interactive='' wg_print='' wg_artifacts='' wg_output='' wg_relay='' wg_client='' wg_stty='' wg_terminal='' wg_name=wavegen-$$-${EPOCHREALTIME//[!0-9]/}
   local wg_elsewhere=() wg_pythons='' wg_cache=() wg_proxy=$'\n' wg_audited=1 wg_life='' wg_gone='' wg_report='' wg_bwrap='' wg_launcher=()
 
   [[ -z $wg_uses_upstream ]] || wg_proxy="${HTTPS_PROXY:-${https_proxy-}}"$'\n'"${NO_PROXY:-${no_proxy-}}"
@@ -340,7 +341,11 @@ main() {
     wg_engine_words+=(--security-opt seccomp=unconfined)
   fi
   # A terminal is one stream for output and messages; where they go to different places it would mix them.
-  [[ ! -t 0 || ! -t 1 || ! -t 2 ]] || wg_engine_words+=(--tty)
+  if [[ -t 0 && -t 1 && -t 2 ]]; then
+    wg_engine_words+=(--tty)
+    # A client that is killed leaves it raw.
+    ! tool stty || { wg_stty=$REPLY wg_terminal=$("$REPLY" -g); }
+  fi
   start_directory
   wg_engine_words+=(--workdir "$REPLY" --name "$wg_name")
   bind "$wg_run/inside" /run/wavegen readonly

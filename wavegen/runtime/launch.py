@@ -1,6 +1,9 @@
 """Starts a shell whose network is filtered by name: `.wavegen/bin/SHELL` runs it in bwrap's place.
 
     python3 -I -S launch.py --python A[:B...] --state DIR ... -- BWRAP ARGUMENT... -- COMMAND ARGUMENT...
+    python3 -I -S launch.py --python A[:B...] --state DIR ... --channel PATH --user UID ... -- ENGINE run ARGUMENT... COMMAND ARGUMENT...
+
+The second form is a container's: launch_container.py.
 
 This file is read anew at each start, so it is short: the rest is in modules whose compiled form is kept in the DIR of --cache.
 """

@@ -5,7 +5,8 @@
 
 PATH is in a volume that the containers share. The first process of each (stage.py, stage.pl) connects there, hands over what it has opened, and
 is let go on; a process of its own answers there from then on, as the launcher would, until the process that connected has ended (or,
-before Linux 6.5, until this service does). What is asked for is written to DIR/network.jsonl, or as lines to stderr. --check ends with 0 once
+before Linux 6.5, until this service does). What is asked for is written to DIR/network.jsonl, or as lines to stderr. With --upstream
+HTTPS_PROXY and NO_PROXY of the service count. --check ends with 0 once
 a container could start. Ends on TERM and INT.
 
 Standard library only; Python 3.10 and newer.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 AGENTS = 16
 """Containers at once."""
-_HANDING = 10
+_HANDING = 5
 """Seconds for a first process to hand over what it has opened."""
 _LAST_WORDS = 2.0
 _AGAIN = 60.0
@@ -69,6 +70,7 @@ class Service:
         self.options = options
         self.rules = options.rules()
         self.wanted = listeners(self.rules)
+        launch_serve.find_upstream()
         self.proxy: Upstream | None = launch_serve.upstream(options)
         self.agents: set[int] = set()
         self._full = -_AGAIN
@@ -99,15 +101,14 @@ class Service:
 
     def _meet(self) -> None:
         try:
-            found = self.channel.accept()
+            peer = self.channel.accept()
         except BlockingIOError:
             return
         except OSError:
             time.sleep(0.1)  # too few descriptors, most likely: others end
             return
-        if found is None:
+        if peer is None:
             return
-        peer, _ = found
         with peer:
             if len(self.agents) >= AGENTS:
                 self._say_full()
@@ -167,7 +168,9 @@ class Service:
         signal.alarm(_HANDING)
         try:
             lives = peer.getsockopt(socket.SOL_SOCKET, _PEER_PIDFD)
-        except OSError:
+        except OSError as failed:
+            if failed.errno != errno.ENOPROTOOPT:
+                os._exit(0)  # it has ended already, whoever else has its socket now
             lives = -1
         try:
             sockets = met(peer, self.wanted)

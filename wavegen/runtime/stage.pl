@@ -6,7 +6,7 @@
 # What is said through CHANNEL stands in stage.py. -T: without it Perl obeys the PERL5OPT that is meant for the command. Perl complains of a locale
 # that is not there, unless it finds PERL_BADLANG=0. No modules: there is nothing but perl-base; the tests check that strict.pm could be loaded.
 
-my ($unix, $inet, $inet6, $stream, $datagram, $packets) = (1, 2, 10, 1, 2, 5);    # the same on every architecture with these numbers:
+my ($unix, $inet, $inet6, $stream, $datagram, $packets) = (1, 2, 10, 1, 2, 5);    # on x86_64 and on whatever has the generic numbers
 my ($socket_level, $reuse, $ipv6_level, $v6only) = (1, 2, 41, 26);
 my ($at_once, $backlog, $privileged, $dns) = (100, 128, 1024, 53);
 
@@ -46,6 +46,7 @@ $SIG{PIPE} = 'IGNORE';
 my ($channel, @wanted);
 sub silent { cannot("the launcher outside does not answer: $_[0]", 'start the shell by its script') }
 socket $channel, $unix, $packets, 0 or silent($!);
+binmode $channel;    # PERL_UNICODE, again
 connect $channel, pack 'S Z108', $unix, $path or silent($!);
 while (1) {
     my $said = '';
