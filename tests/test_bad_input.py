@@ -279,7 +279,6 @@ FREE = {
     # What any text may stand in: it must arrive unharmed.
     "metadata.name": "metadata: {{name: {0}}}\n",
     "metadata.description": "metadata: {{name: demo, description: {0}}}\n",
-    "docker_image": SANDBOX.replace("{", "{{").replace("}", "}}") + "    docker_image: {0}\n",
     "unfree": SANDBOX.replace("{", "{{").replace("}", "}}") + "    unfree: [{0}]\n",
     "paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    paths: [{{path: {0}, access: read}}]\n",
     "home paths": SANDBOX.replace("{", "{{").replace("}", "}}") + "    paths: [{{path: {0}, access: write, optional: true}}]\n    home: tmpfs\n",
@@ -299,6 +298,11 @@ NAMES = {
     "persona shell": (MINIMAL + "personas: {p: {sandbox: {shell: %s}}}\n", "2:33"),
     "backend": (SANDBOX + "    backend: %s\n", "4:14"),
     "size": (SANDBOX + "    limits: {memory: %s}\n", "4:22"),
+    "image": (SANDBOX + "    docker_image: %s\n", "4:19"),
+    "image's base": (SANDBOX + "    docker_base: %s\n", "4:18"),
+    "image's attribute": (SANDBOX + "    docker_packages: {%s: a}\n", "4:23"),
+    "image's package": (SANDBOX + "    docker_packages: {jq: %s}\n", "4:27"),
+    "image's packages": (SANDBOX + "    docker_packages: {jq: [%s]}\n", "4:28"),
     "package file": (SANDBOX + "    package: %s\n", "4:14"),
 }
 

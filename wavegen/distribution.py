@@ -190,3 +190,14 @@ def sorted_out(names: list[str] | tuple[str, ...]) -> Found | None:
     """Names with those of npm told apart; None where there are none."""
     npm = tuple(name.removeprefix(NPM) for name in names if name.startswith(NPM))
     return Found(tuple(name for name in names if not name.startswith(NPM)), npm) if names else None
+
+
+NEEDED = (
+    ("bash", "the shell itself"),
+    ("coreutils", "the probes of wavegen verify"),
+    ("git", "work without it would be none"),
+    ("python3", "the fence's first stage, and the probes"),
+    ("perl", "the fence's first stage where there is no Python"),
+    ("cacert", "whom TLS trusts"),
+)
+"""What every image has, and why."""

@@ -11,6 +11,7 @@ from wavegen.adapters import hosts_of, kind_of
 from wavegen.decode import Decoder, Marks, Text
 from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
+from wavegen.distribution import AGENTS, NEEDED
 from wavegen.images import BadReferenceError, local_image, package_name, reference
 from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Seccomp, Shell
 from wavegen.manifest import Limits as LimitsKeys
@@ -166,6 +167,9 @@ class _Planner:
         at = attribute.at if isinstance(attribute, Text) else Location(self.file)
         if not _ATTRIBUTE.fullmatch(attribute):
             self.error(at, f"docker_packages: '{attribute}' is not a nixpkgs attribute path", "write it as in packages")
+        listed = {str(entry) for shell in (self.sandbox, *self.sandbox.shells.values()) for entry in shell.packages}
+        if attribute not in {*listed, *AGENTS.values(), *dict(NEEDED), "nodejs"}:
+            self.warn(at, f"docker_packages: {attribute} is not in packages; the entry has no effect", "list it there, or remove it here")
         wanted = names if isinstance(names, tuple) else () if names in ("", "false") else (names,)
         for text in wanted:
             if not package_name(text):

@@ -22,7 +22,9 @@ def _environment() -> Environment:
         comment_start_string="{@",
         comment_end_string="@}",
     )
-    environment.filters.update(sh=quote.sh, posix=quote.posix, compose=quote.compose, nix=quote.nix, comment=lambda value: quote.comment(str(value)), words=_words)
+    environment.filters.update(
+        sh=quote.sh, posix=quote.posix, compose=quote.compose, nix=quote.nix, comment=lambda value: quote.comment(str(value)), words=_words
+    )
     environment.filters["html"] = lambda value: quote.html(str(value))
     return environment
 
