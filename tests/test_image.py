@@ -228,7 +228,7 @@ RUN apk add --no-cache \\
     nodejs \\
 # default: npm, which installs claude-code
     npm \\
-    && true
+    && rm -rf /var/cache/apk/*
 
 RUN npm install --global --no-audit --no-fund \\
 # wave.yaml:2: adapter claude
@@ -279,7 +279,7 @@ def test_a_dockerfile_has_none_of_the_usual_faults(base: str) -> None:
     installs = lines[2]
     expected = {
         "debian": ("--no-install-recommends", "rm -rf /var/lib/apt/lists/*"),
-        "alpine": ("--no-cache", ""),
+        "alpine": ("--no-cache", "rm -rf /var/cache/apk/*"),
         "fedora": ("install_weak_deps=False", "dnf clean all"),
     }
     assert all(word in installs for word in expected[base.partition(":")[0]])

@@ -210,6 +210,9 @@ ALLOWED = {
     "run.before",
     "run.after",
     "filter_name",
+    "before",
+    "after",
+    "nobody",
 }
 # The settings that are no text at all: what adds them up, and what hands them to bwrap, asks no further.
 NUMBERS = {"pids", "files", "memory_limit", "memory_share", "cpus", "cpu_percent", "scratch_size"}

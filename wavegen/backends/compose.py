@@ -97,6 +97,9 @@ def script(plan: Plan) -> str:
         proxied=tuple(fence.name for fence in shells if fence.network.mode in PROXIED),
         upstream=any(fence.network.upstream for fence in shells),
         memory=str(limits.memory or ""),
+        # What docker's and podman's `info` are asked.
+        memory_of=("{{.MemTotal}}", "{{.Host.MemTotal}}"),
+        processors_of=("{{.NCPU}}", "{{.Host.CPUs}}"),
         share=str(defaults.MEMORY_SHARE),
         cpus=f"{limits.cpus:.2f}" if limits.cpus else "",
         hundredths=str(round(limits.cpus * 100)) if limits.cpus else "",

@@ -51,7 +51,7 @@ def dockerfile(plan: Plan) -> str:
         directory=DIRECTORY,
         image=plan.image,
         distribution=distribution,
-        before=" && ".join(distribution.before),
+        before=distribution.before,
         after=distribution.after,
         packages=_once((name, one) for one in found for name in (one.found.names if one.found else ())),
         npm=npm,
