@@ -362,7 +362,7 @@ def files(root: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("field", NAMES)
 def test_a_hostile_name_is_refused_at_its_place(tmp_path: Path, field: str) -> None:
     manifest, place = NAMES[field]
-    for text in ("../x", "a/b", *HOSTILE):
+    for text in ("../x", *(() if field in ("image", "image's base") else ("a/b",)), *HOSTILE):
         done = refused(project(tmp_path, manifest % quoted(text)))
         assert [at for _, at, _ in errors(done)] == [place], text
 

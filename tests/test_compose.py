@@ -573,7 +573,7 @@ def test_a_shell_runs_and_nothing_of_it_is_left(tmp_path: Path, engine: Engine) 
     assert done.returncode == 7, done.stderr
     uid = "23456" if prefix else str(os.getuid())
     zero = "0000000000000000"
-    assert done.stdout.splitlines() == [uid, str(root), "a $b 'c'", f"CapEff:{zero}", f"CapBnd:{zero}", "NoNewPrivs:1", "Seccomp:2", "held"]
+    assert done.stdout.splitlines() == [uid, str(root), "a $b 'c'", "", f"CapEff:{zero}", f"CapBnd:{zero}", "NoNewPrivs:1", "Seccomp:2", "held"]
     after = snapshot(root)
     assert after.pop("mine")
     assert after == before

@@ -64,10 +64,10 @@ def fences(plan: Plan) -> tuple[Policy, ...]:
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """compose.yaml, the script, and the empty file that it shows in the place of hidden ones."""
+    """compose.yaml, the script, and what that shows in the place of hidden files: an empty line, as of an empty file no diff can tell."""
     yield File(path=f"{DIRECTORY}/compose.yaml", text=compose_file(plan))
     yield File(path=SCRIPT, text=script(plan), executable=True)
-    yield File(path=f"{DIRECTORY}/empty", header=False)
+    yield File(path=f"{DIRECTORY}/empty", text="\n", header=False)
 
 
 def compose_file(plan: Plan) -> str:
