@@ -136,6 +136,7 @@ def _hardened(plan: Plan, fence: Policy) -> Iterator[RuleLine]:
     yield _line("hostname: localhost", Origin("a name that resolves everywhere"))
     yield _line("ulimits: {core: 0}", Origin("a core file would be a copy of secrets"))
     yield _line("healthcheck: {disable: true}", Origin("nothing of the image's own is run"))
+    yield _line("stop_grace_period: 1s", Origin("an interactive shell does not end by being asked"))
     yield _line('restart: "no"', Origin("what has ended stays so"))
 
 
@@ -306,7 +307,7 @@ _WITHOUT = Origin("containers of an engine that shares no sockets with the host"
 _ALWAYS = (
     (
         Effect.WEAKER,
-        "with compose git settings and hooks are held in the project's own repository alone, and nothing is audited when a shell ends",
+        "with compose git settings and hooks are held in the project's own repository alone, not against commands of another shell while one starts, and nothing is audited",
         "look at wavegen audit afterwards; on Linux use the shells of .wavegen/bin",
     ),
     (
