@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import containers
 import egress
 from side_by_side import RUNS, bwrap_of, compare
 
@@ -68,6 +69,7 @@ def main() -> None:
         many.mkdir()
         (many / "wave.yaml").write_text(personas(1000), encoding="utf-8")
         compare("1,000 personas", many, bare, ("render", [*wavegen, "render"]), limit="1,500 ms", runs=8)
+    containers.main()
     egress.main()
 
 

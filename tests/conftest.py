@@ -31,6 +31,11 @@ DOCKER = os.environ.get("WAVEGEN_TEST_DOCKER") or ("/usr/bin/docker" if os.path.
 SRT = of_npm("WAVEGEN_SRT", "srt-new", "srt")
 SRT_OLD = of_npm("WAVEGEN_SRT_OLD", "srt-old", "srt")
 _AS_ROOT = 'PATH=$PATH:/usr/sbin:/sbin; root() { [ "$(id -u)" = 0 ] || set -- sudo -n "$@"; "$@"; }; root true || { echo "an engine needs root, or sudo without a password" >&2; exit 1; }; '
+_WITH_IDS = """
+PATH=$PATH:/usr/sbin:/sbin
+podman --version && runc --version && command -v newuidmap nsenter && test -e /etc/subuid && test -e /etc/subgid || exit 1
+if [ "$(id -u)" = 0 ]; then setpriv --reuid=23456 --regid=23456 --clear-groups unshare --user true; else grep "^$(id -un):" /etc/subuid; fi
+"""
 
 # What shows that a tool works. That it is on the PATH shows nothing: a container may forbid what it does.
 TOOLS = {
@@ -54,6 +59,8 @@ TOOLS = {
     "landlock": ("/usr/bin/python3", "-c", "import ctypes; exit(ctypes.CDLL(None).syscall(444, None, 0, 1) < 1)"),
     "perl": ("perl", "-e", "1"),
     "podman": ("sh", "-c", _AS_ROOT + "podman --version && runc --version"),
+    # Of a user who has further ids: root gives them to one for the time of the tests.
+    "podman-rootless": ("sh", "-c", _WITH_IDS),
     "postgres": ("sh", "-c", "psql --version && ls /usr/lib/postgresql/*/bin/initdb"),
     "seccomp": ("/usr/bin/python3", "-c", "import seccomp"),
     "shellcheck": ("shellcheck", "--version"),
@@ -167,6 +174,15 @@ def podman() -> Iterator[Podman]:
     import engine as of_tests
 
     with of_tests.podman() as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
+def rootless() -> Iterator[Podman]:
+    """Podman of a user, whom `who` starts commands as. Tests that use it are marked `needs("podman-rootless")`."""
+    import engine as of_tests
+
+    with of_tests.rootless() as program:
         yield program
 
 

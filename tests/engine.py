@@ -11,6 +11,7 @@ import functools
 import os
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -42,7 +43,9 @@ for _ in {1..100}; do
   sleep 0.05
 done
 rm -rf --one-file-system "$directory"
-[ ${#made[@]} = 0 ] || rmdir "${made[@]}"
+for place in "${made[@]}"; do  # unless other tests have theirs on it, which it would take away
+  grep -qs " $place " /proc/[0-9]*/mountinfo || rmdir $place
+done
 """
 INSIDE = r"""
 directory=$1 cgroup=$2 owner=$3 group=$4
@@ -112,20 +115,29 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Podman:
-    """podman as root, with storage and settings of its own, and runc."""
+    """podman with storage and settings of its own, and runc."""
 
     directory: Path
     client: str
     bin: Path
     """A directory for the PATH, with `podman` alone: a script that says where everything is."""
+    who: tuple[str, ...] = ()
+    """What a command is started by to be the user's whose podman it is; empty where that is the caller."""
+    home: Path | None = None
+    """The user's HOME, where it is not the caller's."""
 
     def environment(self) -> dict[str, str]:
-        """The script first on the PATH."""
-        return {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}"}
+        """The script first on the PATH, and the user's own places where it is a user's."""
+        found = {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}"}
+        if self.home:
+            found |= {"HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home.parent / "runtime")}
+            kinds = {"CONFIG": ".config", "CACHE": ".cache", "DATA": ".local/share", "STATE": ".local/state"}
+            found |= {f"XDG_{kind}_HOME": str(self.home / place) for kind, place in kinds.items()}
+        return found
 
     def run(self, *words: str | Path, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None, **options: object) -> subprocess.CompletedProcess[str]:
         """As Engine.run."""
-        return _run((*prefix, self.client, *words), {**os.environ, **self.environment(), **(env or {})}, options)
+        return _run((*prefix, *self.who, self.client, *words), {**os.environ, **self.environment(), **(env or {})}, options)
 
     def image(self, kind: str = "base") -> str:
         """As Engine.image; the same files."""
@@ -143,6 +155,7 @@ def _run(argv: Sequence[str | Path], environment: Mapping[str, str], options: Ma
 def _imported(engine: Engine | Podman, kind: str, words: tuple[str, ...]) -> str:
     name = f"wavegen-test:{kind}"
     with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
         done = engine.run(*words, pack(kind, Path(place)), name)
     if done.returncode:
         raise RuntimeError(f"{engine.client} does not import {name}: {done.stderr}")
@@ -189,7 +202,10 @@ def started(client: str) -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def podman() -> Iterator[Podman]:
-    """podman with its own storage, until the context ends; then its containers are ended and its files are gone."""
+    """podman with its own storage, until the context ends; then its containers are ended and its files are gone.
+
+    But for what root's podman keeps in one place whatever one says: a cache of what registries have told, which is empty.
+    """
     directory = Path(tempfile.mkdtemp(prefix="wavegen-podman-"))
     directory.chmod(0o755)
     found = shutil.which("podman")
@@ -199,8 +215,9 @@ def podman() -> Iterator[Podman]:
     # Limits: podman would raise them, which root may not everywhere. --cgroup-manager: there may be no systemd.
     (directory / "containers.conf").write_text('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n')
     words = [
-        *AS_ROOT, "env", f"CONTAINERS_CONF={directory}/containers.conf", found, "--root", f"{directory}/storage", "--runroot", f"{directory}/run",
+        *AS_ROOT, "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", found, "--root", f"{directory}/storage", "--runroot", f"{directory}/run",
         "--tmpdir", f"{directory}/tmp", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", runc,
+        "--runtime-flag", f"root={directory}/runc",
     ]  # fmt: skip
     script = _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
     program = Podman(directory, str(script), directory / "bin")
@@ -212,6 +229,73 @@ def podman() -> Iterator[Podman]:
         subprocess.run((*AS_ROOT, "sh", "-c", remove, "remove", directory), check=True)
         for place in sorted(cgroups("libpod_parent"), reverse=True):
             subprocess.run((*AS_ROOT, "rmdir", place), stderr=subprocess.DEVNULL, check=False)
+
+
+# $0: a mount namespace, in which the user has a name and further ids; it is entered without another process, for the sake of signals.
+AS_USER = r"""
+here=$PWD space=$0
+exec nsenter --mount="$space" sh -c 'cd "$0" && exec setpriv --reuid=23456 --regid=23456 --clear-groups "$@"' "$here" "$@"
+"""
+
+
+@contextlib.contextmanager
+def rootless() -> Iterator[Podman]:
+    """podman of a user, until the context ends: of uid 23456, who gets a name and further ids in a mount namespace alone, or of the caller."""
+    user = USER if os.geteuid() == 0 else os.geteuid()
+    directory = Path(tempfile.mkdtemp(prefix="wavegen-podman-"))
+    directory.chmod(0o755)
+    found = shutil.which("podman")
+    runc = shutil.which("runc", path=f"{os.environ['PATH']}:{SBIN}")
+    if not found or not runc:
+        raise FileNotFoundError("podman" if not found else "runc")
+    mine = directory / "mine"
+    for place in (mine, mine / "home", mine / "runtime"):
+        place.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(place, USER, USER)
+    lines = {"passwd": f"wavegen-test:x:{USER}:{USER}::{mine}/home:/bin/sh\n", "group": f"wavegen-test:x:{USER}:\n"}
+    for name in ("passwd", "group"):
+        (directory / name).write_text(Path("/etc", name).read_text() + lines[name])
+    for name in ("subuid", "subgid"):
+        (directory / name).write_text("wavegen-test:1000000:65536\n")
+    (directory / "containers.conf").write_text('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n')
+    words = [
+        "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", f"XDG_RUNTIME_DIR={mine}/runtime", found,
+        "--root", f"{mine}/storage", "--runroot", f"{mine}/run", "--tmpdir", f"{mine}/tmp", "--storage-driver", "overlay", "--cgroup-manager", "cgroupfs",
+        "--events-backend", "file", "--runtime", runc, "--log-level", "error",
+    ]  # fmt: skip
+    _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
+    bind = 'for name in passwd group subuid subgid; do [ -e /etc/$name ] || exit 1; mount --bind "$0/$name" /etc/$name; done; echo; read -r _'
+    namespace = ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory)) if user == USER else ("sh", "-c", "echo; read -r _")
+    holder = subprocess.Popen(namespace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    who = ("sh", "-c", AS_USER, f"/proc/{holder.pid}/ns/mnt") if user == USER else ()
+    program = Podman(directory, str(directory / "bin/podman"), directory / "bin", who, mine / "home")
+    try:
+        assert holder.stdin
+        assert holder.stdout
+        if holder.stdout.read(1) != b"\n":
+            raise RuntimeError("no names for the user: /etc/subuid and /etc/subgid must exist")
+        yield program
+    finally:
+        program.run("rm", "--all", "--force", "--time", "0", cwd="/")
+        remove = ("rm", "-rf", "--one-file-system", directory)
+        if user != USER:
+            program.run("unshare", *remove)  # files of the further ids
+        holder.kill()
+        holder.communicate()
+        for process in _of(str(directory), user):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        subprocess.run(remove, check=True)
+
+
+def _of(place: str, user: int) -> Iterator[int]:
+    """The user's processes that know a directory: podman leaves one that keeps its namespaces."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            known = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            if place.encode() in known and process.stat().st_uid in (user, *range(1000000, 1065536)):
+                yield int(process.name)
 
 
 def _program(path: Path, script: str) -> Path:

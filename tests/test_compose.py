@@ -19,13 +19,11 @@ import yaml
 from helpers import call, project, render_project, rendered, snapshot
 
 from wavegen.backends import compose
-from wavegen.backends.script import filter_of_shell
 from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Plan
 from wavegen.quote import compose as quoted
-from wavegen.quote import json_text, printf_b
-from wavegen.seccomp.oci import oci
+from wavegen.quote import printf_b
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -112,7 +110,7 @@ def test_a_shell_is_a_service_with_nothing_but_what_it_needs() -> None:
         "read_only": True,
         "user": "${WAVEGEN_UID:?start it by .wavegen/docker/compose}:${WAVEGEN_GID:?}",
         "cap_drop": ["ALL"],
-        "security_opt": ["no-new-privileges:true", "seccomp=${WAVEGEN_PROJECT:?}/.wavegen/docker/seccomp-default.json"],
+        "security_opt": ["no-new-privileges:true", "seccomp=${WAVEGEN_PROJECT:?}/.wavegen/seccomp/default.json"],
         "ipc": "private",
         "hostname": "localhost",
         "ulimits": {"core": 0},
@@ -531,10 +529,6 @@ def containers(tmp_path: Path, engine: Engine, text: str = "") -> tuple[Path, di
     image = engine.image()
     allowed = "default_allowed_domains: [y.example]"
     root = render_project(home, f"metadata: {{name: demo}}\nruntime:\n  sandbox: {{docker_image: '{image}', {allowed}, {text}}}\n")
-    found = plan(Source("wave.yaml", (root / "wave.yaml").read_bytes()), None, "x")
-    loaded = filter_of_shell(found.shells[0])
-    assert loaded
-    (root / f".wavegen/docker/seccomp-{loaded.name}.json").write_text(json_text(oci(loaded)))
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     environment = {**os.environ, **engine.environment(), "HOME": str(home), "WAVEGEN_COMPOSE": "docker-compose"}
     environment["PATH"] = os.environ["PATH"]

@@ -148,6 +148,24 @@ def test_podmans_places_are_its_own(podman: Podman) -> None:
     assert set(done.stdout.split()) <= {f"localhost/wavegen-test:{kind}" for kind in PACKAGES}
 
 
+@pytest.mark.needs("podman-rootless")
+def test_podman_without_root_is_a_users(rootless: Podman, tmp_path: Path) -> None:
+    shared = rootless.home
+    assert shared
+    shown = rootless.run("info", "--format", "{{.Host.Security.Rootless}} {{.Store.GraphRoot}}")
+    assert shown.stdout.split() == ["true", str(rootless.directory / "mine/storage")], shown.stderr
+    done = rootless.run(
+        "run", *SHUT, "--userns", "keep-id", "--volume", f"{shared}:{shared}", "--workdir", shared, rootless.image("bare"), "sh", "-c", "id -u; echo x >made",
+    )  # fmt: skip
+    user = USER if os.geteuid() == 0 else os.geteuid()
+    assert (done.returncode, done.stdout) == (0, f"{user}\n"), done.stderr
+    assert (shared / "made").stat().st_uid == user
+    plain = subprocess.run(
+        (*rootless.who, "sh", "-c", "pwd; id -u; command -v podman"), cwd="/usr", env={**os.environ, **rootless.environment()}, capture_output=True, text=True
+    )
+    assert plain.stdout.split() == ["/usr", str(user), str(rootless.bin / "podman")], plain.stderr
+
+
 @DOCKER
 @pytest.mark.needs("docker-compose")
 def test_compose_runs_a_service_of_the_image(engine: Engine, tmp_path: Path) -> None:

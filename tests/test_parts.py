@@ -47,7 +47,7 @@ def refused(fence: Fence, shell: str = "default", **more: str) -> str:
     return done.stderr
 
 
-INSIDE = ("agent.sh", "awaited.sh")
+INSIDE = ("agent.sh", "awaited.sh", "contained.sh")
 """What no script sources: they are run inside."""
 
 
@@ -59,7 +59,9 @@ def test_a_wrapper_sources_what_its_shell_needs_and_its_main_last(fence: Fence) 
     for shell, part in SHELLS.items():
         names = sourced(text(fence, shell))
         assert (part in names, "bounds.sh" in names, names[-1]) == (True, True, "bubblewrap.sh")
-    every = {name for shell in SHELLS for name in sourced(text(fence, shell))}
+    contained = {shell: sourced((fence.project / f".wavegen/docker/run-{shell}").read_text("utf-8")) for shell in SHELLS}
+    assert all(names[-1] == "container.sh" and not {"direct.sh", "bubblewrap.sh", "bounds.sh"} & set(names) for names in contained.values())
+    every = {name for shell in SHELLS for name in (*sourced(text(fence, shell)), *contained[shell])}
     # What unfenced personas source besides, and what is run inside.
     assert every | {"unfenced.sh", *INSIDE} == {file.name for file in (ROOT / "wavegen/runtime").glob("*.sh")}
 

@@ -17,7 +17,7 @@ from wavegen.seccomp import LOW, UNJUDGED, Action, Arch, Condition, Filter, Rule
 from wavegen.seccomp.bpf import JA, RET, TooLongError, assembled, program
 from wavegen.seccomp.explain import lines, listing
 from wavegen.seccomp.filters import NAMESPACES, PERSONALITIES, Sockets, UnknownCallError, filter_of, opened_calls, refused_calls
-from wavegen.seccomp.oci import oci, parts
+from wavegen.seccomp.oci import parts, profile
 from wavegen.seccomp.syscalls import NAMES, NUMBERS, newer
 
 BOTH = (Seccomp.DEFAULT, Seccomp.STRICT)
@@ -444,20 +444,6 @@ def test_the_first_process_cannot_be_starved(seccomp: Seccomp) -> None:
         assert [made(seccomp).decide(name, (0, pid, 5, 0, 0, 0)) for pid in (0, 1, 7)] == [Action.ALLOW, Action.EPERM, Action.ALLOW]
 
 
-def test_the_profile_has_each_call_once_where_no_argument_is_asked_for() -> None:
-    for seccomp in BOTH:
-        profile = oci(made(seccomp))
-        assert profile["architectures"] == ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"]
-        assert profile["defaultAction"] == ("SCMP_ACT_ALLOW" if seccomp is Seccomp.DEFAULT else "SCMP_ACT_ERRNO")
-        assert profile.get("defaultErrnoRet", 0) == (0 if seccomp is Seccomp.DEFAULT else 38)
-        plain = [name for entry in profile["syscalls"] if "args" not in entry for name in entry["names"]]
-        asked = {name for entry in profile["syscalls"] if "args" in entry for name in entry["names"]}
-        assert len(plain) == len(set(plain))
-        assert asked == {"clone", "ioctl", "personality", "socket", "socketpair", *SCHEDULING, "setpriority", "ioprio_set"}
-        assert not asked & set(plain)
-        assert profile == oci(made(seccomp))
-
-
 def test_the_parts_of_a_rule_do_not_overlap_and_leave_nothing_out() -> None:
     for seccomp in BOTH:
         filter_ = made(seccomp)
@@ -473,7 +459,7 @@ def test_two_conditions_for_one_argument_are_no_profile() -> None:
     twice = (Condition(argument=0, values=(1,)), Condition(argument=0, values=(2,), other=True))
     broken = Filter(name="x", default=Action.ALLOW, rules=(Rule(names=("read",), action=Action.EPERM, why="test", when=twice),))
     with pytest.raises(ValueError, match="one condition for an argument"):
-        oci(broken)
+        profile(broken)
 
 
 def test_a_filter_is_explained_call_by_call() -> None:

@@ -15,7 +15,7 @@ from wavegen.manifest import Seccomp
 from wavegen.seccomp import UNJUDGED, Action, Arch, Filter
 from wavegen.seccomp.bpf import assembled
 from wavegen.seccomp.filters import Sockets, filter_of
-from wavegen.seccomp.oci import oci
+from wavegen.seccomp.oci import profile
 from wavegen.seccomp.syscalls import NUMBERS
 
 pytestmark = pytest.mark.needs("seccomp")
@@ -28,7 +28,8 @@ asked = json.load(sys.stdin)
 profile, arch = asked["profile"], getattr(seccomp.Arch, asked["arch"])
 def action(kind, number):
     return seccomp.ALLOW if kind == "SCMP_ACT_ALLOW" else seccomp.ERRNO(number)
-built = seccomp.SyscallFilter(action(profile["defaultAction"], profile.get("defaultErrnoRet", 1)))
+default = action(profile["defaultAction"], profile.get("defaultErrnoRet", 1))
+built = seccomp.SyscallFilter(default)
 if arch & 0xFFFFFFFF != seccomp.system_arch() & 0xFFFFFFFF:
     built.add_arch(arch)
     built.remove_arch(seccomp.Arch.NATIVE)
@@ -38,11 +39,12 @@ for entry in profile["syscalls"]:
         number = seccomp.resolve_syscall(arch, name)
         if number == -1:
             unknown.append(name)
-        if number < 0:
+        answer = action(entry["action"], entry.get("errnoRet", 1))
+        if number < 0 or answer == default:
             continue
         args = [seccomp.Arg(it["index"], seccomp.MASKED_EQ, it["value"], it["valueTwo"]) for it in entry.get("args", [])]
         assert all(it["op"] == "SCMP_CMP_MASKED_EQ" for it in entry.get("args", []))
-        built.add_rule(action(entry["action"], entry.get("errnoRet", 1)), name, *args)
+        built.add_rule(answer, name, *args)
 with tempfile.TemporaryFile() as out:
     built.export_bpf(out)
     out.seek(0)
@@ -74,7 +76,12 @@ def made(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], sockets: Socket
 
 @cache
 def libseccomp(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], arch: Arch, sockets: Sockets = "all") -> dict[str, object]:
-    asked = {"profile": oci(made(seccomp, nested, allow, sockets)), "arch": arch.name, "names": sorted(NUMBERS[arch])}
+    return compiled(profile(made(seccomp, nested, allow, sockets)), arch)
+
+
+def compiled(profile: dict[str, object], arch: Arch) -> dict[str, object]:
+    """The program that libseccomp makes of a profile, the names in it that it does not know, and its numbers of ours."""
+    asked = {"profile": profile, "arch": arch.name, "names": sorted(NUMBERS[arch])}
     done = subprocess.run(("/usr/bin/python3", "-c", LIBSECCOMP), input=json.dumps(asked), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)

@@ -175,9 +175,21 @@ def plan(manifest: str | None, *, as_json: bool) -> None:
 @click.option("-p", "--persona", metavar="NAME", help="Start the agent of a persona in its fence; COMMAND is then words for the agent.")
 @click.option("--adapter", metavar="NAME", help="Of the persona's adapters this one. Default: the first whose program is inside.")
 @click.option("--exec", "instead", is_flag=True, help="Run COMMAND in the persona's fence in place of its agent.")
+@click.option("-b", "--backend", metavar="NAME", help="bubblewrap, docker or landlock, in place of the manifest's.")
+@click.option("--artifacts", metavar="DIR", help="With docker: what is at /artifacts, read-only. All but the output is forgotten.")
+@click.option("--output", metavar="DIR", help="With docker: make this directory of what is left in /workspace/output.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(  # noqa: PLR0913  one for each option
-    manifest: str | None, shell: str | None, persona: str | None, adapter: str | None, *, instead: bool, command: tuple[str, ...]
+def run(  # noqa: PLR0913, PLR0917  one for each option
+    manifest: str | None,
+    shell: str | None,
+    persona: str | None,
+    adapter: str | None,
+    backend: str | None,
+    artifacts: str | None,
+    output: str | None,
+    *,
+    instead: bool,
+    command: tuple[str, ...],
 ) -> None:
     """Run COMMAND inside a shell, by the manifest as it is now; without COMMAND, an interactive bash.
 
@@ -189,13 +201,15 @@ def run(  # noqa: PLR0913  one for each option
       wavegen run --shell restricted -- claude
       wavegen run --persona navigator -- -p 'Where is the parser?'
       wavegen run --persona navigator --exec -- git log
+      wavegen run --backend docker --shell restricted -- make test
     """
     from wavegen.errors import FenceError, WavegenError
     from wavegen.sandbox import Sandbox
 
     try:
         # As they were given: an empty name is a variable that was not set, and must not stand for another shell.
-        Sandbox.load(manifest).replace(command, shell=shell, persona=persona, adapter=adapter, instead=instead)
+        sandbox = Sandbox.load(manifest)
+        sandbox.replace(command, shell=shell, persona=persona, adapter=adapter, instead=instead, backend=backend, artifacts=artifacts, output=output)
     except WavegenError as failed:
         # Any other status could be the command's own.
         for line in failed.lines():
@@ -446,7 +460,7 @@ def seccomp() -> None:
 @click.option("-s", "--shell", metavar="SHELL", default="default", show_default=True, help="Whose filter: a shell, or persona-NAME.")
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="For which processor. Default: this machine's.")
 @click.option("--program", is_flag=True, help="Print the program that the kernel runs instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as docker reads it (OCI).")
+@click.option("--json", "as_json", is_flag=True, help="Print it as docker and podman read it.")
 def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool, as_json: bool) -> None:
     """Print a shell's filter: each rule with the answer and why."""
     import platform
@@ -458,7 +472,7 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     from wavegen.quote import json_text
     from wavegen.seccomp import Arch, bpf
     from wavegen.seccomp.explain import lines, listing
-    from wavegen.seccomp.oci import oci
+    from wavegen.seccomp.oci import profile
 
     loaded = project.load(manifest, accept=True)
     policy = loaded.plan.fence(shell) or launch.shell_of(loaded.plan, shell)
@@ -470,7 +484,7 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     if name not in Arch.__members__:
         raise UsageError(f"there is no filter for {platform.machine()}", "name one with --arch")
     if as_json:
-        click.echo(json_text(oci(found)), nl=False)
+        click.echo(json_text(profile(found)), nl=False)
         return
     for line in listing(bpf.program(found, Arch[name])) if program else lines(found, Arch[name]):
         click.echo(line)

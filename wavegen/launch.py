@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import assert_never
 
 from wavegen import resources
-from wavegen.backends import File, handed
+from wavegen.backends import File, docker, handed
 from wavegen.backends.bwrap import program, wrapper
 from wavegen.backends.landlock import PREFIX, script
 from wavegen.backends.landlock import filter_of_shell as landlock_filter
-from wavegen.backends.script import filter_of_shell as bwrap_filter
+from wavegen.backends.script import filter_of_shell as mounted_filter
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
@@ -18,30 +19,35 @@ from wavegen.output import read_lock
 from wavegen.policy import Plan, Policy
 from wavegen.project import Project
 from wavegen.quote import sh
-from wavegen.seccomp import Filter
 from wavegen.tools import SYSTEM, directories, find
 
 
 def persona_of(plan: Plan, name: str) -> Policy:
-    """The fence of a persona. Raises UsageError for an unknown name and FenceError for a back end that this version cannot start."""
+    """The fence of a persona. Raises UsageError for an unknown name."""
     persona = plan.persona(name)
     if persona is None:
         known = tuple(persona.name for persona in plan.personas)
         raise UsageError(f"there is no persona '{name}'", suggestion(name, known) or f"personas: {', '.join(known) or 'none'}")
-    _startable(plan)
     return persona.fence
 
 
-def _startable(plan: Plan) -> None:
-    if plan.enabled and plan.backend is BackendName.DOCKER:
-        what = f"backend: {plan.backend.value} cannot be started by this version"
-        raise FenceError(what, "write backend: bubblewrap or landlock, or name a shell with --shell")
+def backend_of(plan: Plan, name: str | None) -> BackendName:
+    """What holds a command: the named back end, else the manifest's. Raises UsageError for an unknown name."""
+    if name is None:
+        return plan.backend
+    if name not in STARTED:
+        raise UsageError(f"there is no back end '{name}' to start a command with", suggestion(name, STARTED) or f"back ends: {', '.join(STARTED)}")
+    return BackendName(name)
+
+
+STARTED = tuple(backend.value for backend in (BackendName.BUBBLEWRAP, BackendName.DOCKER, BackendName.LANDLOCK))
+"""The back ends that start commands."""
 
 
 def shell_of(plan: Plan, name: str | None) -> Policy:
     """The shell to run in: the named one, else `default`, or `yolo` where the manifest takes the fence from `run`.
 
-    Raises UsageError for an unknown name and FenceError for a back end that this version cannot start.
+    Raises UsageError for an unknown name.
     """
     if name is not None:
         shell = plan.shell(name)
@@ -52,7 +58,6 @@ def shell_of(plan: Plan, name: str | None) -> Policy:
             known = tuple(shell.name for shell in plan.shells)
             raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
         return shell
-    _startable(plan)
     fallback = plan.shell("default" if plan.enabled else "yolo")
     if fallback is None:
         raise UsageError("the plan has no default shell", "name one with --shell")
@@ -84,7 +89,7 @@ def _check_rendered(project: Project, file: File) -> None:
         raise FenceError(f"{' and '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed since the last render", "run wavegen render") from None
 
 
-def _parts(project: Project, found: Filter | None) -> str:
+def _parts(project: Project, found: File | None) -> str:
     """Where the wrapper finds what it starts and loads: what is rendered, which is read-only in every shell. `found`: its filter.
 
     Raises FenceError for another version's.
@@ -92,7 +97,7 @@ def _parts(project: Project, found: Filter | None) -> str:
     for name, text in resources.runtime():
         _check(project.root, f".wavegen/runtime/{name}", text.encode(), "run wavegen render")
     if found:
-        _check_rendered(project, program(found))
+        _check_rendered(project, found)
     runtime, filters = (sh(os.path.join(project.root, ".wavegen", name)) for name in ("runtime", "seccomp"))
     return f"readonly wg_runtime={runtime}\nreadonly wg_seccomp={filters}\n"
 
@@ -107,7 +112,7 @@ def _unchanged(project: Project, shell: Policy, text: str) -> None:
     _check(project.root, f".wavegen/bin/{PREFIX}{shell.name}", text.encode(), remedy)
 
 
-def script_of(project: Project, shell: Policy, *, agent: bool = True) -> str:
+def script_of(project: Project, shell: Policy, *, backend: BackendName, agent: bool = True) -> str:
     """The wrapper of a shell or a persona, rendered from the plan at hand. Raises FenceError where what it starts is not what is rendered.
 
     Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next session can be made in this one.
@@ -117,17 +122,33 @@ def script_of(project: Project, shell: Policy, *, agent: bool = True) -> str:
         what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
         raise FenceError(what, "run wavegen render")
     persona = project.plan.persona_of(shell)
-    landlock = shell.fenced and project.plan.backend is BackendName.LANDLOCK
-    text = script(project.plan, shell) if landlock else wrapper(project.plan, shell)
-    if landlock:
+    text, found = _script(project.plan, shell, backend)
+    if shell.fenced and backend is BackendName.LANDLOCK:
         _unchanged(project, shell, text)
     if persona and agent:
         for file in handed(project.plan, persona):
             _check_rendered(project, file)
     if shell.fenced or persona:
-        found = landlock_filter(shell) if landlock else bwrap_filter(shell)
         text = text.replace("\n", f"\n{_parts(project, found)}", 1)
     return text
+
+
+def _script(plan: Plan, shell: Policy, backend: BackendName) -> tuple[str, File | None]:
+    """The text of a wrapper, and the file of the filter that it loads."""
+    if not shell.fenced:
+        return wrapper(plan, shell), None
+    match backend:
+        case BackendName.LANDLOCK:
+            found = landlock_filter(shell)
+            return script(plan, shell), program(found) if found else None
+        case BackendName.DOCKER:
+            found = mounted_filter(shell)
+            return docker.script(plan, shell), docker.profile(found) if found else None
+        case BackendName.BUBBLEWRAP | BackendName.NONE:
+            found = mounted_filter(shell)
+            return wrapper(plan, shell), program(found) if found else None
+        case _:
+            assert_never(backend)
 
 
 def bash(root: str, path: str) -> str:

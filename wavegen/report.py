@@ -12,6 +12,7 @@ from wavegen.policy import Access, PathRule, PersonaPolicy, Plan, Policy
 def table(plan: Plan) -> Iterator[str]:
     """Lines: one section per shell, one rule a line, each with where it comes from."""
     yield f"{one_line(plan.name)}: {len(plan.shells)} shells, {len(plan.personas)} personas, backend {plan.backend.value}"
+    yield one_line(f"containers of {plan.image.reference}  # {plan.image.origin}")
     for shell in plan.shells:
         yield ""
         yield from _shell(shell)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from wavegen import launch, project
 from wavegen.errors import FenceError, UsageError
-from wavegen.manifest import NetworkMode
+from wavegen.manifest import BackendName, NetworkMode
 from wavegen.policy import Policy
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class _Start:
     """What is to be started, and how it is asked for. `where`: the fence."""
 
     where: Policy
+    backend: BackendName
     options: tuple[str, ...]
     command: tuple[str, ...]
 
@@ -147,6 +148,9 @@ class Sandbox:
         *,
         shell: str | None = None,
         persona: str | None = None,
+        backend: str | None = None,
+        artifacts: str | os.PathLike[str] | None = None,
+        output: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
         input: bytes | str | None = None,  # noqa: A002  as subprocess.run has it
         env: Mapping[str, str] | None = None,
@@ -160,7 +164,9 @@ class Sandbox:
         SIGKILL, with all that runs in its fence; without one, with all that is still a descendant of it then. `input`: its standard input, a str as UTF-8; nothing by default. `env`: variables
         besides those of this process; which of them arrive inside is the manifest's choice alone. `cwd`: a directory of the
         project, absolute or from its root, which is the default. `connect_to`: NAME:PORT:ADDRESS:PORT, to be connected
-        to in place of an allowed name. `max_output`: bytes of stdout and stderr together, kept in memory; a command that writes more is
+        to in place of an allowed name. `backend`: bubblewrap, docker or landlock in place of the manifest's. `artifacts`, `output`: with
+        docker, a directory that is at /artifacts, and one that is made of what is left in /workspace/output, by which all else of
+        the run is forgotten. `max_output`: bytes of stdout and stderr together, kept in memory; a command that writes more is
         ended as if its time were up. An exception in this thread meanwhile, of Ctrl-C for one, ends the command, too; where this
         process is killed, the command goes on to its own end.
 
@@ -172,8 +178,9 @@ class Sandbox:
         if not words:
             raise UsageError("there is no command", "name a program, and what it is given")
         where = self._fence(shell, persona)
-        options = (*_elsewhere(where, connect_to), *(("--exec",) if persona is not None else ()))
-        return self._run(_Start(where, options, words), _Bounds(timeout, max_output), input, env, cwd)
+        held = launch.backend_of(self._project.plan, backend)
+        options = (*_elsewhere(where, connect_to), *_handed_over(where, held, artifacts, output), *(("--exec",) if persona is not None else ()))
+        return self._run(_Start(where, held, options, words), _Bounds(timeout, max_output), input, env, cwd)
 
     def agent(  # noqa: PLR0913  by keyword: what a run can differ in
         self,
@@ -181,6 +188,7 @@ class Sandbox:
         *,
         persona: str,
         adapter: str | None = None,
+        backend: str | None = None,
         timeout: float | None = None,
         input: bytes | str | None = None,  # noqa: A002  as subprocess.run has it
         env: Mapping[str, str] | None = None,
@@ -194,11 +202,20 @@ class Sandbox:
         """
         where = self._fence(None, persona)
         options = (*_elsewhere(where, connect_to), *_adapter(adapter))
-        start = _Start(where, options, _words(words, "what the agent is given", '["-p", "a question"]'))
+        start = _Start(where, launch.backend_of(self._project.plan, backend), options, _words(words, "what the agent is given", '["-p", "a question"]'))
         return self._run(start, _Bounds(timeout, max_output), input, env, None)
 
-    def replace(
-        self, command: Sequence[str], *, shell: str | None = None, persona: str | None = None, adapter: str | None = None, instead: bool = False
+    def replace(  # noqa: PLR0913  by keyword: what a run can differ in
+        self,
+        command: Sequence[str],
+        *,
+        shell: str | None = None,
+        persona: str | None = None,
+        adapter: str | None = None,
+        instead: bool = False,
+        backend: str | None = None,
+        artifacts: str | None = None,
+        output: str | None = None,
     ) -> NoReturn:
         """Become the command, with this process's terminal, directory and variables: it does not come back, and its status is this process's.
 
@@ -208,11 +225,12 @@ class Sandbox:
         if persona is None and (adapter is not None or instead):
             raise UsageError("an adapter, or a command in place of an agent, wants a persona", "name the persona")
         where = self._fence(shell, persona)
-        options = (*_adapter(adapter), *(("--exec",) if instead else ()))
+        held = launch.backend_of(self._project.plan, backend)
+        options = (*_adapter(adapter), *_handed_over(where, held, artifacts, output), *(("--exec",) if instead else ()))
         words = _words(command, "the command", _COMMAND)
         if threading.current_thread() is not threading.main_thread():
             raise UsageError("only the main thread can become a command", "call it there, or use run")
-        handle = launch.in_memory(launch.script_of(self._project, where, agent=not instead))
+        handle = launch.in_memory(launch.script_of(self._project, where, backend=held, agent=not instead))
         os.set_inheritable(handle, True)  # noqa: FBT003
         bash = launch.bash(self.root, os.environ.get("PATH", ""))
         # What is ignored stays so in other programs.
@@ -245,7 +263,7 @@ class Sandbox:
 
         with contextlib.ExitStack() as handles:
             bash = launch.bash(self.root, environment.get("PATH", ""))
-            text = launch.script_of(self._project, start.where, agent="--exec" not in start.options)
+            text = launch.script_of(self._project, start.where, backend=start.backend, agent="--exec" not in start.options)
             try:
                 report = handles.enter_context(_Report())
                 script = launch.in_memory(text)
@@ -367,6 +385,15 @@ def _adapter(given: object) -> tuple[str, ...]:
     if not isinstance(given, str) or not given or not _plain(given):
         raise UsageError(f"{_shown(given)} is no adapter", "name one of the persona's, or leave it out")
     return ("--adapter", given)
+
+
+def _handed_over(where: Policy, backend: BackendName, artifacts: object, output: object) -> tuple[str, ...]:
+    """Words for the wrapper. Only a container has places of its own for them."""
+    given = (("--artifacts", artifacts), ("--output", output))
+    asked = tuple((option, os.path.abspath(_path(path, option, "name a directory, or leave it out"))) for option, path in given if path is not None)
+    if asked and (backend is not BackendName.DOCKER or not where.fenced):
+        raise UsageError(f"{asked[0][0]} is for containers", "choose docker as the back end, and a shell that has a fence")
+    return tuple(word for pair in asked for word in pair)
 
 
 def _input(given: object) -> bytes | None:

@@ -71,6 +71,9 @@ find_places() {
   ((${#key} < 250)) || die "the project's path is too long to keep a home for it: $wg_project" 'move it to a shorter path'
   wg_kept=$state/wavegen
   wg_state=$wg_kept/$key/$wg_shell
+  # Root is somebody else in a container, with whose files root without capabilities can do nothing.
+  wg_private=$wg_state
+  [[ -z $wg_contained ]] || ((EUID != 0)) || wg_private=$wg_state/container
   case $state/ in
     "$wg_project"/*) die "XDG_STATE_HOME=$state lies in the project" 'set it to a directory outside' ;;
   esac
@@ -105,7 +108,7 @@ hidden() { # each an empty read-only directory, or a file that cannot be opened
 
 # --- places that are known only now
 
-wg_at=() wg_from=() wg_access=() wg_asker=() wg_level=() wg_writable=()
+wg_at=() wg_from=() wg_access=() wg_asker=() wg_level=() wg_writable=() wg_made=()
 declare -A wg_index=()
 
 rule() {
@@ -170,14 +173,17 @@ hold() { # index of the rule
   local at=${wg_at[$1]} j rest base from part IFS=/
   nearest "$at" || return 0
   j=$REPLY
-  case ${wg_access[j]} in home | project | write* | keep | held-write*) ;; *) return 0 ;; esac
+  case ${wg_access[j]} in home | project | write* | keep | worktree | held-write*) ;; *) return 0 ;; esac
   base=${wg_at[j]} from=${wg_from[j]} rest=${at#"${wg_at[j]}"/}
   for part in $rest; do
     base+=/$part from+=/$part
     # bwrap would follow a link that stands where it is to mount something.
     [[ ! -L $from ]] || die "$from is a symlink where the manifest mounts something" 'remove it'
     [[ $base != "$at" ]] || break
-    [[ -d $from ]] || (umask 077 && mkdir -p -- "$from") || die "$from cannot be created" 'make room there'
+    if [[ ! -d $from ]]; then
+      (umask 077 && mkdir -p -- "$from") || die "$from cannot be created" 'make room there'
+      wg_made+=("$from")
+    fi
     if [[ ${wg_access[$1]} == held-* ]]; then
       wg_mounts+=(--bind "$from" "$base")
       rule held-write - "$base" "$from"
@@ -199,7 +205,7 @@ mount_places() {
         scratch) wg_mounts+=(--perms 0700 --size "$wg_scratch_size" --tmpfs "$at") ;;
         pin | project-read) wg_mounts+=(--ro-bind "$at" "$at") ;;
         guard) wg_mounts+=(--ro-bind "${wg_from[i]}" "$at") ;;
-        home | project | keep) wg_mounts+=(--bind "${wg_from[i]}" "$at") ;;
+        home | project | keep | worktree) wg_mounts+=(--bind "${wg_from[i]}" "$at") ;;
         read* | write*) grant "${wg_access[i]}" "${wg_asker[i]}" "$at" "${wg_from[i]}" ;;
       esac
     done

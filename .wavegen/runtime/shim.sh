@@ -40,7 +40,7 @@ shim_rights() { # where the command writes, and whom it reaches: options of the 
   for i in "${wg_scratch[@]}"; do REPLIES+=(--write-try "$i"); done
   for i in "${!wg_at[@]}"; do
     case ${wg_access[i]} in
-      home | project | scratch) REPLIES+=(--write "${wg_at[i]}") ;;
+      home | project | worktree | scratch) REPLIES+=(--write "${wg_at[i]}") ;;
       write* | held-write*) REPLIES+=(--write-try "${wg_at[i]}") ;;
     esac
   done

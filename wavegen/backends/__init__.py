@@ -54,13 +54,14 @@ class Backend(Protocol):
 
 def backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
-    from wavegen.backends import bwrap, claude, compose, flake, gemini, guidance, image, landlock, opencode, programs, srt, tree
+    from wavegen.backends import bwrap, claude, compose, docker, flake, gemini, guidance, image, landlock, opencode, programs, srt, tree
 
     return (
         ("tree", tree),
         ("flake", flake),
         ("bwrap", bwrap),
         ("landlock", landlock),
+        ("docker", docker),
         ("guidance", guidance),
         ("claude", claude),
         ("opencode", opencode),

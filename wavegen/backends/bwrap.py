@@ -16,7 +16,7 @@ from wavegen.quote import json_text
 from wavegen.seccomp import Arch, Filter
 from wavegen.seccomp.bpf import assembled
 from wavegen.seccomp.filters import refused_calls
-from wavegen.seccomp.oci import oci
+from wavegen.seccomp.oci import profile
 
 NAME = "bwrap"
 # Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
@@ -33,7 +33,7 @@ def render(plan: Plan) -> Iterator[File]:
             filters[found.name] = found
     for name, found in filters.items():
         yield program(found)
-        yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
+        yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(profile(found)), header=False)
 
 
 def program(found: Filter) -> File:
@@ -137,13 +137,13 @@ def _kernel_mounts() -> Iterator[Option]:
     yield Option(("--remount-ro", "/dev"), Origin("it is a tmpfs without a limit, and nothing is made there"))
 
 
-def banner(shell: Policy, *, by: str = "bubblewrap", fence: str = "the manifest, flake.nix and .wavegen are read-only") -> Iterator[str]:
-    """What an interactive shell begins with."""
+def banner(shell: Policy, *, by: str = "bubblewrap", system: str = "", fence: str = "the manifest, flake.nix and .wavegen are read-only") -> Iterator[str]:
+    """What an interactive shell begins with. `system`: what is read, where it is not the host's."""
     granted = [rule for rule in shell.paths if rule.origin.at and not rule.pinned]
     project = next((rule.access for rule in shell.paths if rule.path == HostPath(Anchor.PROJECT)), Access.WRITE)
     writable = [*(("the project",) if project is Access.WRITE else ()), "~ (private" + (", kept)" if shell.private_home else ", empty)"), "/tmp"]
     writable += [str(rule.path) for rule in granted if rule.access is Access.WRITE and rule.path.tail]
-    readable = ["the host's system, without homes, other disks and /var" if not shell.minimal_root else "programs and libraries of the host"]
+    readable = [system or ("the host's system, without homes, other disks and /var" if not shell.minimal_root else "programs and libraries of the host")]
     readable += ["the project"] if project is Access.READ else []
     readable += [str(rule.path) for rule in granted if rule.access is Access.READ and rule.path.tail]
     hidden = [str(rule.path) for rule in granted if rule.access is Access.HIDE]

@@ -130,8 +130,8 @@ def _hardened(plan: Plan, fence: Policy) -> Iterator[RuleLine]:
     yield _line("cap_drop: [ALL]", _HARD)
     yield _line("security_opt:", fence.seccomp_origin)
     yield _line('  - "no-new-privileges:true"', Origin("no program gives more rights than it was started with"))
-    if found:
-        yield _line(f"  - {compose_pattern(f'seccomp={_PROJECT}/{DIRECTORY}/seccomp-{found.name}.json')}", fence.seccomp_origin)
+    loaded = f"{_PROJECT}/.wavegen/seccomp/{found.name}.json" if found else "unconfined"
+    yield _line(f"  - {compose_pattern(f'seccomp={loaded}')}", fence.seccomp_origin)
     yield _line("ipc: private", Origin("no shared memory of other containers"))
     yield _line("hostname: localhost", Origin("a name that resolves everywhere"))
     yield _line("ulimits: {core: 0}", Origin("a core file would be a copy of secrets"))

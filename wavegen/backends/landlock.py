@@ -18,7 +18,7 @@ from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRu
 from wavegen.quote import json_text
 from wavegen.seccomp import Filter
 from wavegen.seccomp.filters import Sockets, filter_of
-from wavegen.seccomp.oci import oci
+from wavegen.seccomp.oci import profile
 
 NAME = "landlock"
 PREFIX = "landlock-"
@@ -42,7 +42,7 @@ def render(plan: Plan) -> Iterator[File]:
     for name, found in filters.items():
         if name not in usual:
             yield program(found)
-            yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(oci(found)), header=False)
+            yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(profile(found)), header=False)
 
 
 def filter_of_shell(shell: Policy) -> Filter | None:

@@ -23,7 +23,7 @@ _CPU_PERIOD = 100_000
 _VARIABLES = {
     Anchor.HOME: "$wg_home",
     Anchor.PROJECT: "$wg_project",
-    Anchor.STATE: "$wg_state",
+    Anchor.STATE: "$wg_private",
     Anchor.RUNTIME: "$wg_runtime",
     Anchor.HOMES: "$wg_homes",
     Anchor.AROUND: "$wg_around",
@@ -72,6 +72,8 @@ class Builder:
     system: tuple[Run, ...]
     network: tuple[Option, ...]
     banner: tuple[str, ...]
+    contained: bool = False
+    """Whether that is a container, which has a system of its own."""
     settings: tuple[RuleLine, ...] = ()
     """Besides those that every script has."""
 
@@ -91,7 +93,7 @@ def wrapper(plan: Plan, shell: Policy, builder: Builder) -> str:
         agents=tuple(started(persona)) if persona else (),
         bare=bare(shell) if persona and shell.fallback is Fallback.WARN else (),
         proxied=shell.network.mode in PROXIED,
-        settings=(*_settings(shell, persona), *builder.settings),
+        settings=(*_settings(shell, persona, contained=builder.contained), *builder.settings),
         parts=" ".join((*_shared_parts(shell), *builder.parts, builder.begins)),
         network=builder.network,
         passed=passed(shell),
@@ -127,11 +129,13 @@ def _with_paths(shell: Policy) -> bool:
     return any(rule.origin.at and rule.path.tail for rule in shell.paths)
 
 
-def _settings(shell: Policy, persona: PersonaPolicy | None) -> Iterator[RuleLine]:
-    """What the files of the runtime ask about a shell, as assignments."""
+def setting(name: str, value: object, origin: Origin) -> RuleLine:
+    """An assignment that the files of the runtime ask for; empty is no, or none."""
+    return RuleLine(f"wg_{name}={'' if value in (None, False) else sh('1' if value is True else str(value))}", origin)
 
-    def setting(name: str, value: object, origin: Origin) -> RuleLine:
-        return RuleLine(f"wg_{name}={'' if value in (None, False) else sh('1' if value is True else str(value))}", origin)
+
+def _settings(shell: Policy, persona: PersonaPolicy | None, *, contained: bool) -> Iterator[RuleLine]:
+    """What the files of the runtime ask about a shell, as assignments."""
 
     def words(name: str, values: Iterable[str], origin: Origin) -> RuleLine:
         return RuleLine(f"wg_{name}=({_words(tuple(values))})", origin)
@@ -139,6 +143,7 @@ def _settings(shell: Policy, persona: PersonaPolicy | None) -> Iterator[RuleLine
     home = next((rule.origin for rule in shell.paths if rule.path == HostPath(Anchor.HOME)), Origin("the real home is never there"))
     limits, found = shell.limits, filter_of_shell(shell)
     yield setting("persona", persona.name if persona else None, shell.origin)
+    yield setting("contained", contained, Origin("whether the system inside is an image's"))
     yield setting("proxied", shell.network.mode in PROXIED, shell.network.origin)
     yield setting("uses_upstream", shell.network.upstream is not None, shell.network.upstream or shell.network.origin)
     yield setting("filter_name", found.name if found else None, shell.seccomp_origin)

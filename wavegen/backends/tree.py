@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from wavegen import resources
 from wavegen.backends import File
-from wavegen.manifest import BackendName
 from wavegen.policy import Agent, DomainRule, Effect, EnvRule, Gap, HookRule, Image, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
 from wavegen.quote import json_text
 from wavegen.schema import manifest_schema
@@ -24,15 +23,6 @@ def render(plan: Plan) -> Iterator[File]:
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What the manifest asks for that nothing renders."""
-    if plan.backend is BackendName.DOCKER:
-        yield Gap(
-            backend=plan.backend.value,
-            shell="",
-            effect=Effect.IGNORED,
-            what=f"backend: {plan.backend.value} cannot be rendered by this version; `wavegen run` refuses, the shells use bubblewrap",
-            remedy="write backend: bubblewrap or landlock",
-            origin=plan.backend_origin,
-        )
     for persona in plan.personas:
         for what, remedy, origin in persona.ignored:
             yield Gap(backend="personas", shell=persona.fence.name, effect=Effect.IGNORED, what=what, remedy=remedy, origin=origin)

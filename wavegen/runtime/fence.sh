@@ -189,7 +189,7 @@ usage() {
   local last='[--] [COMMAND [ARGUMENT...]]' print='--print'
   # Of agents --print is an option, too.
   [[ -z $wg_persona ]] || last='[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND...' print='--print-fence'
-  die "$1" "usage: $wg_shell [--project DIR] [$print] [--report FD]${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} $last"
+  die "$1" "usage: $wg_shell [--project DIR] [$print] [--report FD]${wg_contained:+ [--artifacts DIR] [--output DIR]}${wg_proxied:+ [--connect-to NAME:PORT:ADDRESS:PORT]} $last"
 }
 
 # Of a persona: the first of its programs that is inside, with the caller's words behind its own.
@@ -208,10 +208,10 @@ as_persona() {
 # The wrapper's own options, into variables of main or unfenced; what follows them is the command, or what the agent is given.
 take_options() {
   local wg_arguments=("$@")
-  wg_asked='' wg_project='' wg_state='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec='' wg_told=''
+  wg_asked='' wg_project='' wg_state='' wg_private='' wg_start=$PWD wg_bwrap='' wg_adapter='' wg_exec='' wg_told=''
   while (($#)); do
     case $1 in
-      --project=* | --report=* | --connect-to=* | --adapter=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+      --project=* | --report=* | --connect-to=* | --adapter=* | --artifacts=* | --output=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
       --project) [[ -n ${2-} ]] || usage '--project needs a directory'; wg_asked=$2; shift 2 ;;
       --print-fence) wg_print=1; shift ;;
       --print)
@@ -227,6 +227,12 @@ take_options() {
         [[ -n $wg_proxied ]] || usage "unknown option $1"
         (($# > 1)) || usage '--connect-to needs NAME:PORT:ADDRESS:PORT'
         wg_elsewhere+=(--connect-to "$2")
+        shift 2
+        ;;
+      --artifacts | --output)
+        [[ -n $wg_contained ]] || usage "$1 is for containers"
+        [[ -n ${2-} ]] || usage "$1 needs a directory"
+        if [[ $1 == --artifacts ]]; then wg_artifacts=$2; else wg_output=$2; fi
         shift 2
         ;;
       --exec) wg_exec=1; shift ;;
@@ -258,9 +264,9 @@ prepare() {
   open_descriptors
   take_options "$@"
   find_places
-  if [[ -n $wg_private_home && ! -d $wg_state/home ]]; then
+  if [[ -n $wg_private_home && ! -d $wg_private/home ]]; then
     # Without settings zsh asks a newcomer what they are to be.
-    (umask 077 && mkdir -p -- "$wg_state/home" && : >"$wg_state/home/.zshrc") || die "$wg_state/home cannot be created" 'make room there, or set home: tmpfs'
+    (umask 077 && mkdir -p -- "$wg_private/home" && : >"$wg_private/home/.zshrc") || die "$wg_private/home cannot be created" 'make room there, or set home: tmpfs'
   fi
   if [[ -n $wg_with_paths ]]; then
     wg_writable=("$wg_project" "$wg_kept")

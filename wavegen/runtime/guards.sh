@@ -90,6 +90,26 @@ repository() { # a git directory or a file that leads to one, what is shown ther
   modules "$1/modules" "$2/modules" 1
 }
 
+# A linked worktree keeps its index and history in another repository, outside of the project. That one is shown, writable but
+# for what git runs, where it names this worktree itself: a pointer alone could be a command's, and lead anywhere. The other
+# checkouts of that repository stay outside.
+linked_worktree() {
+  local line git common
+  [[ -f $wg_project/.git && ! -L $wg_project/.git ]] || return 0
+  IFS= read -r line <"$wg_project/.git" && [[ $line == 'gitdir: '* ]] || return 0
+  git=${line#gitdir: }
+  [[ $git == /* ]] || git=$wg_project/$git
+  [[ -d $git ]] && physical "$git" || return 0
+  git=$REPLY common=${REPLY%/worktrees/*}
+  [[ $git == "$common"/worktrees/* && ${git#"$common"/worktrees/} != */* && $common/ != "$wg_project"/* && $wg_project/ != "$common"/* ]] || return 0
+  IFS= read -r line <"$git/gitdir" && [[ ! -L $git/gitdir && $line == "$wg_project/.git" ]] || return 0
+  IFS= read -r line <"$git/commondir" && [[ ! -L $git/commondir && $line == ../.. && -f $common/HEAD && -d $common/objects ]] || return 0
+  case $common/ in "$wg_kept"/* | "$wg_state"/*) return 0 ;; esac
+  [[ $common != "$wg_home" && $wg_home/ != "$common"/* ]] || return 0
+  rule worktree - "$common"
+  repository "$common" "$common"
+}
+
 hooks_path() { # a directory of the project that a repository's settings name for hooks
   local line settings=()
   [[ -f $1/config ]] && mapfile -t -n 1000 settings <"$1/config" || return 0

@@ -1,0 +1,160 @@
+"""Containers: a script for each shell that starts it with docker or podman, for machines where bubblewrap cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wavegen import defaults
+from wavegen.backends import File, Option
+from wavegen.backends.bwrap import banner, network_options
+from wavegen.backends.script import PROXIED, Builder, RuleLine, ground, setting, system, wrapper
+from wavegen.manifest import BackendName, NetworkMode
+from wavegen.policy import Access, Effect, Gap, Origin, PathRule, Plan, Policy
+from wavegen.quote import json_text
+from wavegen.seccomp import Filter
+from wavegen.seccomp.oci import profile as oci_profile
+
+NAME = "docker"
+DIRECTORY = ".wavegen/docker"
+_STORES = ("nix/store", "gnu/store")
+_KEYS = "ctrl-@,ctrl-^,ctrl-_,ctrl-@"
+
+
+def render(plan: Plan) -> Iterator[File]:
+    """docker/run-<shell> for every fenced shell, and for personas where they are started so. The filters are bwrap's, as JSON."""
+    for shell in scripts(plan):
+        yield File(path=script_file(shell), text=script(plan, shell), executable=True)
+
+
+def scripts(plan: Plan) -> tuple[Policy, ...]:
+    """The shells and personas that have a script of their own here; of others one is made when it is asked for."""
+    return tuple(fence for fence in (plan.fences() if plan.backend is BackendName.DOCKER else plan.shells) if fence.fenced)
+
+
+def script_file(shell: Policy) -> str:
+    """Where the script of a shell is, below the project."""
+    return f"{DIRECTORY}/run-{shell.name}"
+
+
+def profile(found: Filter) -> File:
+    """What the engine is given of a filter."""
+    return File(path=f".wavegen/seccomp/{found.name}.json", text=json_text(oci_profile(found)), header=False)
+
+
+def script(plan: Plan, shell: Policy) -> str:
+    """The script that starts a shell, or a persona's fence, as a container."""
+    return wrapper(
+        plan,
+        shell,
+        Builder(
+            file=script_file(shell),
+            name="the engine",
+            begins="container.sh",
+            contained=True,
+            parts=(*(("launched.sh",) if shell.network.mode in PROXIED else ()), "audit.sh", "fence.sh", "binds.sh"),
+            options=tuple(options(shell)),
+            system=tuple(system(shell, _inside(shell))),
+            network=tuple(network_options(shell.network)),
+            banner=tuple(banner(shell, by="a container", system="programs and libraries of the image")),
+            settings=tuple(_settings(plan)),
+        ),
+    )
+
+
+def _settings(plan: Plan) -> Iterator[RuleLine]:
+    image = plan.image
+    remedy = f"build it: docker build -t {image.reference} {DIRECTORY}" if image.local else f"fetch it: docker pull {image.reference}; or docker load"
+    yield setting("image", image.reference, image.origin)
+    yield setting("image_remedy", remedy, Origin("what to do where the image is missing"))
+
+
+def _inside(shell: Policy) -> tuple[PathRule, ...]:
+    """What is shown of the host: what the manifest names, stores of packages, and files of the fence. The rest is the image's."""
+    kept = tuple(rule for rule in ground(shell) if rule.origin.at or rule.path.tail in _STORES or (rule.access is Access.SCRATCH) is (rule.source is None))
+    # An engine puts a copy of the host's resolv.conf there, whatever the network.
+    return (*kept, *(defaults.NETWORK_FILES if shell.network.mode is NetworkMode.NONE else ()))
+
+
+def options(shell: Policy) -> Iterator[Option]:
+    """What the engine is told besides paths."""
+    yield Option(("--rm",), Origin("nothing of the container is kept"))
+    yield Option(("--init",), Origin("a first process that passes signals on: without one a command that handles none cannot be ended"))
+    yield Option(("--interactive",), Origin("standard input is the caller's; without it there would be none, and nobody would say so"))
+    yield Option(("--pull=never",), Origin("an image comes when you fetch it, not when an agent starts"))
+    yield Option(("--entrypoint", ""), Origin("what the image would start in its place could be anything"))
+    yield Option(("--no-healthcheck",), Origin("nothing runs inside but the command"))
+    yield Option(("--log-driver", "none"), Origin("the daemon would write all output to the disk, without a bound"))
+    yield Option(("--detach-keys", _KEYS), Origin("Ctrl-P Ctrl-Q would leave the container alone"))
+    yield Option(("--read-only",), Origin("of the image nothing can be changed"))
+    yield Option(("--cap-drop", "ALL"), Origin("no capabilities"))
+    yield Option(("--security-opt", "no-new-privileges"), Origin("setuid programs give nothing"))
+    yield Option(("--network", "host" if shell.network.mode is NetworkMode.HOST else "none"), shell.network.origin)
+    yield Option(("--hostname", "localhost"), Origin("a name that resolves everywhere"))
+    yield Option(("--ipc", "private"), Origin("no shared memory or semaphores of the host"))
+    yield Option(("--cgroupns", "private"), Origin("the host's control groups stay outside"))
+    yield Option(("--pids-limit", str(shell.limits.pids)), shell.limits.origin)
+    yield Option(("--ulimit", "core=0"), Origin("a core file would be a copy of secrets"))
+    yield Option(("--shm-size", str(shell.limits.scratch)), shell.limits.origin)
+    for rule in shell.environment:
+        if rule.value is not None:
+            yield Option(("--env", f"{rule.name}={rule.value}"), rule.origin)
+
+
+# What differs from bubblewrap, whatever the manifest says: how, what, what to do.
+DIFFERENCES = (
+    (
+        Effect.WEAKER,
+        "a daemon that is root starts the container, and the user inside is the host's own: there is no user namespace between them",
+        "use bubblewrap, or podman as a user: WAVEGEN_CONTAINER=podman",
+    ),
+    (
+        Effect.WEAKER,
+        "the daemon keeps the values of variables that are let in while the container runs: whoever may ask it can read them",
+        "let nobody into the group docker, whose members are as good as root",
+    ),
+    (
+        Effect.WEAKER,
+        "the image's own variables and programs are there, and /sys read-only, which tells what machine it is",
+        "take an image of your own, and write its digest: docker_image: NAME@sha256:...",
+    ),
+    (
+        Effect.WEAKER,
+        "without perl or python3 in the image there is no second layer (Landlock), which with network: host alone keeps abstract sockets away",
+        "put one of them into the image; .wavegen/docker/Dockerfile does",
+    ),
+    (
+        Effect.STRICTER,
+        "of the host's programs none is there but those of the Nix store, in a Nix shell; a device may want a group that does not arrive",
+        "name packages in the manifest and build .wavegen/docker/Dockerfile, or use bubblewrap",
+    ),
+    (
+        Effect.STRICTER,
+        "there is a terminal only where input, output and messages all are one; in /dev/shm no program can be run",
+        "redirect nothing, or use bubblewrap",
+    ),
+    (
+        Effect.STRICTER,
+        "paths, words and variables must be UTF-8; the project must not belong to root; the daemon must be this machine's, and no virtual machine's",
+        "with Docker Desktop start .wavegen/docker/compose",
+    ),
+)
+JUDGED = (
+    (Effect.STRICTER, "connections can be judged only where the image has python3 or perl", "put one of them into the image; .wavegen/docker/Dockerfile does"),
+    (
+        Effect.STRICTER,
+        "names stand for addresses in 127.64.0.0/10, which some programs take for the machine itself; listed addresses are reached by proxy alone",
+        "use the proxy, or bubblewrap",
+    ),
+)
+
+
+def gaps(plan: Plan) -> Iterator[Gap]:
+    """What containers hold otherwise than bubblewrap does."""
+    for shell in scripts(plan):
+        judged = JUDGED if shell.network.mode in PROXIED else ()
+        yield from (
+            Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=_CONTAINER) for effect, what, remedy in (*DIFFERENCES, *judged)
+        )
+
+
+_CONTAINER = Origin("as a container is")
