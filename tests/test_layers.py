@@ -28,7 +28,7 @@ ROWS = (
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
     ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
-    ("backends.agents", "backends.script", "backends.bwrap", "backends.landlock", "backends.srt", "backends.docker", "backends.image"),
+    ("backends.agents", "backends.script", "backends.bwrap", "backends.landlock", "backends.srt", "backends.docker", "backends.image", "backends.compose"),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
@@ -39,7 +39,7 @@ ROWS = (
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
 # The package hands on what a program imports from it, and only when asked. The table of back ends names each of them, and each of
 # them uses what stands beside the table.
-BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt", "docker", "image")
+BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt", "docker", "image", "compose")
 KNOWN = {("wavegen", "errors"), ("wavegen", "sandbox"), *(("backends", f"backends.{name}") for name in BACK_ENDS)}
 
 MACHINE = {
@@ -210,6 +210,9 @@ ALLOWED = {
     "run.before",
     "run.after",
     "filter_name",
+    "before",
+    "after",
+    "nobody",
 }
 # The settings that are no text at all: what adds them up, and what hands them to bwrap, asks no further.
 NUMBERS = {"pids", "files", "memory_limit", "memory_share", "cpus", "cpu_percent", "scratch_size"}

@@ -26,6 +26,7 @@ TREE = sorted(
         ".wavegen/bin/default",
         ".wavegen/bin/restricted",
         ".wavegen/bin/yolo",
+        *(f".wavegen/docker/{name}" for name in (".dockerignore", "Dockerfile", "compose", "compose.yaml", "empty", "run-default", "run-restricted")),
         ".wavegen/lock.json",
         ".wavegen/plan.json",
         *(
@@ -55,7 +56,11 @@ TREE = sorted(
             )
         ),
         *(f".wavegen/runtime/{name}" for name in ("hosts", "landlock.pl", "nsswitch.conf", "resolv.conf", "stage.pl")),
-        *(f".wavegen/runtime/{name}.sh" for name in ("agent", "bounds", "direct", "fence", "granted", "guards", "launched", "places", "shim", "unfenced")),
+        *(
+            f".wavegen/runtime/{name}.sh"
+            for name in ("agent", "audit", "awaited", "binds", "bounds", "bubblewrap", "contained", "container", "direct", "fence", "granted")
+        ),
+        *(f".wavegen/runtime/{name}.sh" for name in ("guards", "launched", "places", "shim", "unfenced")),
         ".wavegen/seccomp/default.bpf",
         ".wavegen/seccomp/default.json",
         ".wavegen/shells.nix",
@@ -85,7 +90,9 @@ def test_the_first_render_writes_the_tree_and_names_each_file(tmp_path: Path) ->
     assert done.status == 0
     assert done.stdout.splitlines() == [f"wrote {name}" for name in TREE]
     assert sorted(rendered(root)) == TREE
-    assert sorted(snapshot(root)) == sorted([*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"])
+    assert sorted(snapshot(root)) == sorted(
+        [*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/docker", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"]
+    )
 
 
 COMMONDIR = ".git/commondir"
@@ -155,7 +162,10 @@ def test_what_is_there_of_a_repository_is_left_alone(tmp_path: Path, made: str) 
 
 def test_wrappers_are_executable_and_nothing_else_is(tmp_path: Path) -> None:
     modes = {name: mode for name, (mode, _) in snapshot(render_project(tmp_path)).items() if not mode.startswith("d")}
-    assert {name for name, mode in modes.items() if "x" in mode} == {".wavegen/bin/default", ".wavegen/bin/restricted", ".wavegen/bin/yolo"}
+    assert {name for name, mode in modes.items() if "x" in mode} == {
+        *(".wavegen/bin/default", ".wavegen/bin/restricted", ".wavegen/bin/yolo"),
+        *(f".wavegen/docker/{name}" for name in ("compose", "run-default", "run-restricted")),
+    }
     assert {mode for mode in modes.values() if "x" in mode} == {"-rwxr-xr-x"}
 
 
@@ -178,9 +188,19 @@ def test_a_change_of_one_shell_writes_only_what_depends_on_it(tmp_path: Path) ->
     before = times(root)
     (root / "wave.yaml").write_text(ONE.replace("ci: {}", "ci: {network: none}"))
     done = call("render", cwd=root)
-    assert done.stdout.splitlines() == ["wrote .wavegen/bin/ci", "wrote .wavegen/lock.json", "wrote .wavegen/plan.json"]
+    assert done.stdout.splitlines() == [f"wrote .wavegen/{name}" for name in ("bin/ci", "docker/compose.yaml", "docker/run-ci", "lock.json", "plan.json")]
     changed = {name for name, when in times(root).items() if before[name] != when}
-    assert changed == {".wavegen", ".wavegen/bin", ".wavegen/bin/ci", ".wavegen/lock.json", ".wavegen/plan.json", "wave.yaml"}
+    assert changed == {
+        ".wavegen",
+        ".wavegen/bin",
+        ".wavegen/bin/ci",
+        ".wavegen/docker",
+        ".wavegen/docker/compose.yaml",
+        ".wavegen/docker/run-ci",
+        ".wavegen/lock.json",
+        ".wavegen/plan.json",
+        "wave.yaml",
+    }
 
 
 def test_the_lock_holds_the_digest_of_each_input_and_output(tmp_path: Path) -> None:
@@ -243,13 +263,18 @@ def test_check_after_render_finds_nothing(tmp_path: Path) -> None:
         pytest.param("echo >>flake.nix", ["flake.nix: edited by hand"], id="edited-flake"),
         pytest.param("chmod -x .wavegen/bin/ci", [".wavegen/bin/ci: not executable"], id="not-executable"),
         pytest.param(
-            "sed -i 's/ci: {}/ci: {network: none}/' wave.yaml", [f".wavegen/{name}: out of date" for name in ("bin/ci", "lock.json", "plan.json")], id="stale"
+            "sed -i 's/ci: {}/ci: {network: none}/' wave.yaml",
+            [f".wavegen/{name}: out of date" for name in ("bin/ci", "docker/compose.yaml", "docker/run-ci", "lock.json", "plan.json")],
+            id="stale",
         ),
         pytest.param("echo '# hi' >>wave.yaml", [".wavegen/lock.json: out of date"], id="comment"),
         pytest.param(
             "sed -i 's/, first: {}//' wave.yaml",
             [
                 ".wavegen/bin/first: no longer rendered",
+                ".wavegen/docker/compose: out of date",
+                ".wavegen/docker/compose.yaml: out of date",
+                ".wavegen/docker/run-first: no longer rendered",
                 ".wavegen/lock.json: out of date",
                 ".wavegen/plan.json: out of date",
                 ".wavegen/srt/first.json: no longer rendered",
@@ -527,14 +552,16 @@ def test_a_render_that_is_killed_leaves_each_file_wholly_old_or_new(tmp_path: Pa
     done = wavegen("render", cwd=root)
     assert done.status == 0, done.output
     assert rendered(root) == wanted[1]
-    assert sorted(snapshot(root)) == sorted([*wanted[1], "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"])
+    assert sorted(snapshot(root)) == sorted(
+        [*wanted[1], "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/docker", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"]
+    )
     assert check(root) == (0, [])
 
 
 def test_a_render_that_stops_between_any_two_files_is_put_right_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same at every single step, without luck: the n-th rename does not happen."""
     replace, wanted = os.replace, None
-    for stop in range(1, 12):
+    for stop in range(1, 20):
         base = tmp_path / str(stop)
         base.mkdir()
         root = render_project(base, ONE)

@@ -153,7 +153,6 @@ def hostile_project(tmp_path: Path) -> Path:
         "runtime": {
             "sandbox": {
                 "unfree": [name],
-                "docker_image": name,
                 "paths": [{"path": text, "access": "read"} for text in names()[:half]],
                 "deny_read_paths": [*names()[half:], *(f"~/{text}" for text in names())],
                 "shells": {"a" * 64: {}, "0-_Z": {"paths": [{"path": f"/opt/{text}", "access": "write", "optional": True} for text in names()]}},

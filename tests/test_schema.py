@@ -50,6 +50,8 @@ runtime:
     enabled: true
     backend: bubblewrap
     docker_image: 24.04
+    docker_base: 'node:22@sha256:0000000000000000000000000000000000000000000000000000000000000000'
+    docker_packages: {go: golang, gh: false, jq: [jq, 'npm:@a/b@1.2'], 'yes':, empty: []}
     default_allowed_domains: [x.org, 'y.org:22', {host: z.org, allow_private: true, allow_no_sni: true, tls: false}]
     denied_domains: [bad.x.org]
     upstream_proxy: true

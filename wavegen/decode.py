@@ -108,7 +108,7 @@ class Decoder:
         """Of several types the one that has the node's shape."""
         if len(hints) == 1:
             return self._value(hints[0], node, path)
-        fitting = [hint for hint in hints if _shape(hint) == type(node)]
+        fitting = [hint for hint in hints if isinstance(node, _shape(hint))]
         if not fitting:
             return self._wrong(" or ".join(_NAMED_SHAPES.get(_shape(hint)) or _expected(hint) for hint in hints), node, path)
         return self._value(fitting[0], node, path)

@@ -139,21 +139,25 @@ def _guards() -> tuple[PathRule, ...]:
 GUARDS = _guards()
 """What the host runs or follows of a project: read-only where it exists."""
 
+_AUTHORITIES, _COMPILERS = "paths of certificates of authorities, no secrets", "compilers and search paths of a Nix shell"
 _PASSED = (
     ("terminal", "TERM COLORTERM NO_COLOR FORCE_COLOR"),
     ("language and time", "LANG LANGUAGE TZ LOCALE_ARCHIVE LC_ALL LC_COLLATE LC_CTYPE LC_MESSAGES LC_MONETARY LC_NUMERIC LC_TIME"),
     ("who you are", "USER LOGNAME"),
     ("tools behave differently in CI", "CI"),
-    ("paths of certificates of authorities, no secrets", "SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE CURL_CA_BUNDLE GIT_SSL_CAINFO"),
-    ("paths of certificates of authorities, no secrets", "REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS PIP_CERT"),
-    ("compilers and search paths of a Nix shell", "IN_NIX_SHELL CC CXX LD AR AS NM RANLIB STRIP OBJCOPY OBJDUMP READELF SIZE STRINGS CONFIG_SHELL"),
-    ("compilers and search paths of a Nix shell", "NIX_CC NIX_CFLAGS_COMPILE NIX_LDFLAGS NIX_BINTOOLS NIX_HARDENING_ENABLE NIX_STORE"),
-    ("compilers and search paths of a Nix shell", "NIX_CFLAGS_COMPILE_FOR_BUILD NIX_LDFLAGS_FOR_BUILD NIX_ENFORCE_NO_NATIVE"),
-    ("compilers and search paths of a Nix shell", "PKG_CONFIG PKG_CONFIG_PATH CMAKE_INCLUDE_PATH CMAKE_LIBRARY_PATH NIXPKGS_CMAKE_PREFIX_PATH"),
-    ("compilers and search paths of a Nix shell", "ACLOCAL_PATH XDG_DATA_DIRS GI_TYPELIB_PATH HOST_PATH SOURCE_DATE_EPOCH"),
+    (_AUTHORITIES, "SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE CURL_CA_BUNDLE GIT_SSL_CAINFO"),
+    (_AUTHORITIES, "REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS PIP_CERT"),
+    (_COMPILERS, "IN_NIX_SHELL CC CXX LD AR AS NM RANLIB STRIP OBJCOPY OBJDUMP READELF SIZE STRINGS CONFIG_SHELL"),
+    (_COMPILERS, "NIX_CC NIX_CFLAGS_COMPILE NIX_LDFLAGS NIX_BINTOOLS NIX_HARDENING_ENABLE NIX_STORE"),
+    (_COMPILERS, "NIX_CFLAGS_COMPILE_FOR_BUILD NIX_LDFLAGS_FOR_BUILD NIX_ENFORCE_NO_NATIVE"),
+    (_COMPILERS, "PKG_CONFIG PKG_CONFIG_PATH CMAKE_INCLUDE_PATH CMAKE_LIBRARY_PATH NIXPKGS_CMAKE_PREFIX_PATH"),
+    (_COMPILERS, "ACLOCAL_PATH XDG_DATA_DIRS GI_TYPELIB_PATH HOST_PATH SOURCE_DATE_EPOCH"),
 )
 
 PASSED = tuple(EnvRule(name=name, value=None, origin=Origin(reason)) for reason, names in _PASSED for name in names.split())
+
+OF_THE_SYSTEM = frozenset(name for reason, names in _PASSED if reason in (_AUTHORITIES, _COMPILERS) for name in names.split())
+"""Those of them that name files of a system, which another system does not have."""
 
 FIXED = tuple(EnvRule(name=name, value="/tmp", origin=Origin("the host's temporary directory is not there")) for name in ("TMPDIR", "TMP", "TEMP", "TEMPDIR"))
 

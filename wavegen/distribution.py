@@ -20,22 +20,22 @@ class Distribution:
     name: str
     column: int
     """Its place in the rows of the table."""
-    before: tuple[str, ...]
-    after: tuple[str, ...]
+    before: str
+    after: str
 
 
 DEBIAN = Distribution(
     name="Debian",
     column=0,
-    before=("apt-get update", "DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends"),
-    after=("rm -rf /var/lib/apt/lists/*",),
+    before="apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends",
+    after="rm -rf /var/lib/apt/lists/*",
 )
-ALPINE = Distribution(name="Alpine", column=1, before=("apk add --no-cache",), after=())
+ALPINE = Distribution(name="Alpine", column=1, before="apk add --no-cache", after="rm -rf /var/cache/apk/*")
 FEDORA = Distribution(
     name="Fedora",
     column=2,
-    before=("dnf install --assumeyes --setopt=install_weak_deps=False --setopt=tsflags=nodocs",),
-    after=("dnf clean all",),
+    before="dnf install --assumeyes --setopt=install_weak_deps=False --setopt=tsflags=nodocs",
+    after="dnf clean all",
 )
 _WORDS = (
     (ALPINE, ("alpine", "wolfi")),
@@ -190,3 +190,14 @@ def sorted_out(names: list[str] | tuple[str, ...]) -> Found | None:
     """Names with those of npm told apart; None where there are none."""
     npm = tuple(name.removeprefix(NPM) for name in names if name.startswith(NPM))
     return Found(tuple(name for name in names if not name.startswith(NPM)), npm) if names else None
+
+
+NEEDED = (
+    ("bash", "the shell itself"),
+    ("coreutils", "the probes of wavegen verify"),
+    ("git", "work without it would be none"),
+    ("python3", "the fence's first stage, and the probes"),
+    ("perl", "the fence's first stage where there is no Python"),
+    ("cacert", "whom TLS trusts"),
+)
+"""What every image has, and why."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from wavegen import defaults
 from wavegen.adapters import hosts_of, kind_of
 from wavegen.decode import Decoder, Marks, Text
+from wavegen.distribution import AGENTS, NEEDED
 from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
 from wavegen.images import BadReferenceError, local_image, package_name, reference
@@ -166,6 +167,9 @@ class _Planner:
         at = attribute.at if isinstance(attribute, Text) else Location(self.file)
         if not _ATTRIBUTE.fullmatch(attribute):
             self.error(at, f"docker_packages: '{attribute}' is not a nixpkgs attribute path", "write it as in packages")
+        listed = {str(entry) for entries in (self.sandbox.packages, *(shell.packages for shell in self.sandbox.shells.values())) for entry in entries}
+        if attribute not in {*listed, *AGENTS.values(), *dict(NEEDED), "nodejs"}:
+            self.warn(at, f"docker_packages: {attribute} is not in packages; the entry has no effect", "list it there, or remove it here")
         wanted = names if isinstance(names, tuple) else () if names in ("", "false") else (names,)
         for text in wanted:
             if not package_name(text):

@@ -54,7 +54,7 @@ class Backend(Protocol):
 
 def backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
-    from wavegen.backends import bwrap, claude, docker, flake, gemini, guidance, image, landlock, opencode, programs, srt, tree
+    from wavegen.backends import bwrap, claude, compose, docker, flake, gemini, guidance, image, landlock, opencode, programs, srt, tree
 
     return (
         ("tree", tree),
@@ -69,6 +69,7 @@ def backends() -> tuple[tuple[str, Backend], ...]:
         ("programs", programs),
         ("srt", srt),
         ("image", image),
+        ("compose", compose),
     )
 
 

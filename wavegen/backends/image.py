@@ -8,23 +8,13 @@ from dataclasses import dataclass
 from wavegen import images
 from wavegen.backends import File, header
 from wavegen.backends._templates import fill
-from wavegen.distribution import AGENTS, Distribution, Found, distribution_of, packages, sorted_out
+from wavegen.distribution import AGENTS, NEEDED, Distribution, Found, distribution_of, packages, sorted_out
 from wavegen.policy import Effect, Gap, Image, Origin, Plan
 
 NAME = "image"
 DIRECTORY = ".wavegen/docker"
 NOBODY = 65534
 """As whom a container runs that nobody tells otherwise; ours are always told."""
-
-# What the fence itself starts inside, and the probes: the first stage is Python, or perl where there is none.
-_ALWAYS = (
-    ("bash", "the shell itself"),
-    ("coreutils", "the probes of wavegen verify"),
-    ("git", "work without it would be none"),
-    ("python3", "the fence's first stage, and the probes"),
-    ("perl", "the fence's first stage where there is no Python"),
-    ("cacert", "whom TLS trusts"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +51,7 @@ def dockerfile(plan: Plan) -> str:
         directory=DIRECTORY,
         image=plan.image,
         distribution=distribution,
-        before=" && ".join(distribution.before),
+        before=distribution.before,
         after=distribution.after,
         packages=_once((name, one) for one in found for name in (one.found.names if one.found else ())),
         npm=npm,
@@ -78,7 +68,7 @@ def _once(named: Iterator[tuple[str, Wanted]]) -> tuple[Line, ...]:
 
 def wanted(image: Image, plan: Plan) -> Iterator[Wanted]:
     """What the image is to hold: what the fence needs, the packages of all shells, and the adapters' programs."""
-    asked = {attribute: Origin(reason) for attribute, reason in _ALWAYS}
+    asked = {attribute: Origin(reason) for attribute, reason in NEEDED}
     for shell in plan.shells:
         for package in shell.packages:
             asked.setdefault(".".join(package.attribute), package.origin)
