@@ -68,6 +68,31 @@ let
           meta.mainProgram = name;
         };
 
+      # What the Dockerfile makes of a distribution's packages, made of these: nix build .#image, then docker load <result.
+      # Where containers are shown this host's store, its links lead there to the same files.
+      reference = builtins.match "(.+):([^/:@]+)" plan.image.reference;
+      image = pkgs.dockerTools.buildLayeredImage {
+        name = if reference == null then plan.image.reference else builtins.head reference;
+        tag = if reference == null then "latest" else builtins.elemAt reference 1;
+        contents =
+          lib.unique (lib.concatMap found (builtins.filter (shell: shell.fenced) (builtins.attrValues plan.shells)) ++ tools)
+          ++ [
+            pkgs.git
+            # The fence's first stage, and the probes.
+            pkgs.python3
+            pkgs.dockerTools.usrBinEnv
+            pkgs.dockerTools.caCertificates
+          ];
+        config = {
+          Env = [ "PATH=/bin" ];
+          # Whoever starts it by hand is nobody in it; our containers are told who they are.
+          User = "65534:65534";
+          Cmd = [ "bash" ];
+        };
+      };
+      # A digest says what an image is, and nobody can build one to it.
+      images = lib.optionalAttrs (isLinux && builtins.match ".*@.*" plan.image.reference == null) { inherit image; };
+
       # A persona has the packages of its shell.
       agents = lib.mapAttrs' (
         name: persona: lib.nameValuePair "persona-${name}" (plan.shells.${persona.shell} // { inherit (persona) fenced wrapper; })
@@ -147,9 +172,10 @@ let
         }
       ) plan.shells;
 
-      # A shell's name is the shell's, also where the project is called the same.
+      # A shell's name is the shell's, also where the project or the image is called the same.
       packages =
-        lib.optionalAttrs (plan.package != null) { ${packageName} = pkgs.callPackage (./.. + "/${plan.package}") { }; }
+        images
+        // lib.optionalAttrs (plan.package != null) { ${packageName} = pkgs.callPackage (./.. + "/${plan.package}") { }; }
         // wrappers;
 
       apps = lib.mapAttrs (name: package: {

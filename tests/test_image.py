@@ -200,8 +200,9 @@ BASE = """\
 # The image of this project's containers. Build it in the project's root:
 #   docker build -t wavegen/demo:latest .wavegen/docker
 # (podman build takes the same words.) Nothing of the project is sent there, and no secret is asked for.
-# Where Nix is on the host, containers see /nix/store read-only and find the flake's own packages by PATH: then a base
-# with what stands first below is enough. Each package stands below the line that asks for it.
+# Where Nix is, it builds the image of the flake's own packages instead: nix build .#image && docker load <result.
+# Started from `nix develop`, containers see /nix/store read-only and find those by PATH: then a base with what stands
+# first below is enough. Each package stands below the line that asks for it.
 # wave.yaml:4
 FROM alpine:3@sha256:HEX
 USER 0:0

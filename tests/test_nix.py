@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,8 +10,10 @@ import secrets
 import shlex
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from helpers import ROOT, call, render_project
@@ -18,6 +21,9 @@ from nix_env import STUB, NixEnv, NixUnavailableError, pin_stub
 
 from wavegen import backends
 from wavegen.project import load
+
+if TYPE_CHECKING:
+    from engine import Engine
 
 pytestmark = pytest.mark.needs("nix", "bwrap")
 
@@ -156,13 +162,62 @@ def test_every_shell_evaluates_on_every_system(nix: NixEnv, project: Path) -> No
 def test_packages_and_apps_are_the_shells_where_there_is_bubblewrap_and_the_project_s_own_package(nix: NixEnv, project: Path) -> None:
     names = "builtins.mapAttrs (_: builtins.attrNames)"
     linux = {system for system in SYSTEMS if system.endswith("linux")}
-    assert evaluate(nix, project, "packages", names) == {s: sorted(["my-tool", *(ENTRIES if s in linux else [])]) for s in SYSTEMS}
+    assert evaluate(nix, project, "packages", names) == {s: sorted(["my-tool", *(["image", *ENTRIES] if s in linux else [])]) for s in SYSTEMS}
     assert evaluate(nix, project, "apps", names) == {s: sorted(ENTRIES) if s in linux else [] for s in SYSTEMS}
 
 
 def test_the_project_s_package_is_built_by_its_name(nix: NixEnv, project: Path) -> None:
     done = nix.run(["shell", ".#my-tool", "--command", "my-tool"], project)
     assert (done.returncode, done.stdout) == (0, "from the package\n"), done.stderr
+
+
+@pytest.mark.needs("docker")
+def test_the_image_of_nix_is_the_one_that_containers_are_started_from(nix: NixEnv, project: Path, engine: Engine) -> None:
+    built = nix.run(["build", ".#image", "--no-link", "--json"], project)
+    assert built.returncode == 0, built.stderr
+    loaded = engine.run("load", "--input", json.loads(built.stdout)[0]["outputs"]["out"])
+    assert "Loaded image: wavegen/my-tool:latest" in loaded.stdout, loaded.stderr
+    script = (project / ".wavegen/docker/run-default").read_text("utf-8")
+    assert "wg_image=wavegen/my-tool:latest" in script
+    config = json.loads(engine.run("image", "inspect", "-f", "{{json .Config}}", "wavegen/my-tool:latest").stdout)
+    assert (config["Env"], config["User"], config["Cmd"], config.get("Entrypoint"), config.get("Volumes")) == (
+        ["PATH=/bin"],
+        "65534:65534",
+        ["bash"],
+        None,
+        None,
+    )
+    made = engine.run("create", "--network", "none", "wavegen/my-tool:latest").stdout.strip()
+    try:
+        archive = subprocess.run([engine.client, "export", made], env=engine.environment(), stdout=subprocess.PIPE, check=True).stdout
+    finally:
+        engine.run("rm", made)
+        engine.run("image", "rm", "wavegen/my-tool:latest")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        names = {member.name.removeprefix("./"): member for member in files}
+        for program, package in (
+            ("bash", "bash-interactive"),
+            ("ls", "coreutils"),
+            ("git", "git"),
+            ("python3", "python3"),
+            ("hello", "hello"),
+            ("claude", "claude-code"),
+        ):
+            target = names[f"bin/{program}"].linkname
+            assert package in target
+            assert target.removeprefix("/") in names
+        assert "usr/bin/env" in names
+        assert "etc/ssl/certs/ca-certificates.crt" in names
+
+
+def test_an_image_of_one_s_own_is_built_under_its_name_unless_a_digest_says_what_it_is(nix: NixEnv, tmp_path: Path) -> None:
+    for number, (written, expected) in enumerate(
+        {"registry.example.org:5000/a/b:1.2": ["registry.example.org:5000/a/b", "1.2"], "localhost:5000/x": ["localhost:5000/x", "latest"]}.items()
+    ):
+        made = make(nix, tmp_path / f"p{number}", MANIFEST.replace("  sandbox:\n", f"  sandbox:\n    docker_image: '{written}'\n"))
+        assert evaluate(nix, made, "packages.x86_64-linux.image", "x: [ x.imageName x.imageTag ]") == expected
+    pinned = make(nix, tmp_path / "pinned", MANIFEST.replace("  sandbox:\n", f"  sandbox:\n    docker_image: 'a/b@sha256:{'0' * 64}'\n"))
+    assert "image" not in str(evaluate(nix, pinned, "packages.x86_64-linux", "builtins.attrNames"))
 
 
 def test_rendering_leaves_the_lock_as_nix_itself_would_write_it(nix: NixEnv, project: Path) -> None:

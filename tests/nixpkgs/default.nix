@@ -321,6 +321,67 @@ let
         '';
       };
 
+    # What `docker load` takes, as one layer: the links of all packages, and the store paths that they lead to.
+    dockerTools = {
+      buildLayeredImage =
+        {
+          name,
+          tag,
+          contents,
+          config,
+        }:
+        mkPackage {
+          name = "${builtins.replaceStrings [ "/" ":" ] [ "-" "-" ] name}.tar.gz";
+          # As the real one says which image this is.
+          passthru = {
+            imageName = name;
+            imageTag = tag;
+          };
+          env = {
+            inherit contents;
+            PATH = "/usr/bin:/bin:/usr/sbin:/sbin";
+            reference = "${name}:${tag}";
+            config = builtins.toJSON {
+              architecture = if hostPlatform.isx86_64 then "amd64" else "arm64";
+              os = "linux";
+              inherit config;
+            };
+            passAsFile = [ "config" ];
+          };
+          script = ''
+            mkdir -p root image
+            for package in $contents; do
+              mkdir -p "root''${package%/*}"
+              cp -R "$package" "root$package"
+              chmod -R u+w "root$package"
+              while IFS= read -r file; do
+                mkdir -p "root/''${file%/*}"
+                [ -e "root/$file" ] || [ -L "root/$file" ] || ln -s "$package/$file" "root/$file"
+              done < <(cd "$package" && find * ! -type d)
+            done
+            tar -C root --sort=name --owner=0 --group=0 --mtime=@1 -cf image/layer.tar .
+            layer=$(sha256sum image/layer.tar)
+            printf '%s,"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' "$(sed 's/}$//' "$configPath")" "''${layer%% *}" >image/config.json
+            printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$reference" >image/manifest.json
+            tar -C image -czf "$out" config.json layer.tar manifest.json
+          '';
+        };
+      usrBinEnv = mkPackage {
+        name = "usr-bin-env";
+        script = ''
+          mkdir -p "$out/usr/bin"
+          ln -s ${self.coreutils}/bin/env "$out/usr/bin/env"
+        '';
+      };
+      caCertificates = mkPackage {
+        name = "ca-certificates";
+        script = ''
+          mkdir -p "$out/etc/ssl/certs"
+          : >"$out/etc/ssl/certs/ca-certificates.crt"
+        '';
+      };
+    };
+
     bash = mkLinks {
       pname = "bash";
       version = "5.2";
