@@ -24,7 +24,7 @@ ROWS = (
     ("manifest", "schema"),
     ("policy",),
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
-    ("images", "distribution", "suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
+    ("images", "distribution", "suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "image_plan", "personas", "roles", "planner"),
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
     ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
