@@ -355,9 +355,10 @@ main() {
   REPLIES+=(--limit core=0 --limit nofile="$wg_files")
   [[ -z $wg_frozen || -n $wg_nested ]] || REPLIES+=(--write /workspace)
   local wg_inside=(/bin/sh "$wg_runtime/contained.sh" "$wg_runtime" "$REPLY" "${wg_proxied:-0}" "${#REPLIES[@]}" "${REPLIES[@]}" "${wg_command[@]}")
-  local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
+  # Each adds words.
   hear_engine
   hear_image
+  local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
   ((EUID != 0)) || chown -- "$wg_uid:$wg_gid" "$wg_run/inside" "$wg_run/inside/report" || die "$wg_run cannot be given to the project's owner" 'see its permissions'
   if [[ -n $wg_print ]]; then
     printf '%q\n' "${wg_client_words[@]}" "$wg_image" "${wg_inside[@]}"
