@@ -1,0 +1,362 @@
+"""A shell as a container, by an engine of the tests' own: what it holds, what it passes on, how it ends, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contained import Box, until
+from engine import Engine
+from fence import USER, name_of, users
+
+MANIFEST = """\
+metadata: {name: contained}
+runtime:
+  sandbox:
+    backend: docker
+    docker_image: "{image}"
+    default_allowed_domains: [good.example.com]
+    env_passthrough: [TOKEN_A, TOKEN_B, TOKEN_C]
+    deny_read_paths: [secret, keys]
+    limits: {pids: 64, memory: 256m, cpus: 1.5, tmp: 8m}
+    paths:
+      - {path: "~/granted", access: read}
+      - {path: "~/given", access: write}
+    shells:
+      n: {network: none}
+"""
+pytestmark = pytest.mark.needs("docker", "user")
+
+
+def filled(box: Box) -> Box:
+    """A repository, what is hidden, what is granted."""
+    for name in ("granted", "given"):
+        (box.home / name).mkdir()
+    (box.home / "granted/file").write_text("granted")
+    (box.home / "unseen").write_text("SECRET")
+    box.write("secret", "SECRET")
+    box.write("keys/key", "SECRET")
+    git = ["git", "-C", str(box.project), "-c", "safe.directory=*", "-c", "user.name=n", "-c", "user.email=e", "-c", "init.defaultBranch=main"]
+    for words in (["init", "-q"], ["add", "wave.yaml"], ["commit", "-qm", "first"]):
+        subprocess.run([*git, *words], check=True)
+    assert box.render().returncode == 0  # which writes .git/commondir
+    box.own()
+    if os.getuid() == 0:
+        subprocess.run(["chown", "-R", f"{USER}:{USER}", str(box.home / "given")], check=True)
+    return box
+
+
+@pytest.fixture(scope="module", params=users(), ids=name_of)
+def box(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Box]:
+    made = filled(Box.made(engine, MANIFEST, caller=request.param))
+    yield made
+    assert until(lambda: not made.left()), made.left()
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def one(engine: Engine) -> Iterator[Box]:
+    """As a user alone, where who calls makes no difference."""
+    made = filled(Box.made(engine, MANIFEST, caller=users()[-1]))
+    yield made
+    assert until(lambda: not made.left()), made.left()
+    made.remove()
+
+
+# --- what it holds
+
+FACTS = r"""
+import json, os, stat
+def text(path, mode="r"):
+    try:
+        with open(path, mode) as stream: return stream.read()
+    except OSError as error: return error.strerror
+def attempt(what, *words):
+    try: what(*words); return "done"
+    except OSError as error: return error.strerror
+def write(path):
+    with open(path, "a") as stream: stream.write("x")
+def make(path):
+    with open(path, "x") as stream: stream.write("x")
+def limit(*names):
+    for name in names:
+        found = text("/sys/fs/cgroup/" + name).split()
+        if found and found[0] not in ("No", "Permission"): return found
+status = dict(line.split(":\t", 1) for line in text("/proc/self/status").splitlines())
+first = dict(line.split(":\t", 1) for line in text("/proc/1/status").splitlines())
+home = os.environ["HOME"]
+facts = {
+    "status": {name: status[name].strip() for name in ("CapEff", "CapBnd", "CapPrm", "CapAmb", "NoNewPrivs", "Seccomp")},
+    "first": {name: first[name].strip() for name in ("CapEff", "CapBnd", "Uid", "Gid")},
+    "init": text("/proc/1/comm").strip(),
+    "ids": [os.getresuid(), os.getresgid(), os.getgroups()],
+    "environ": text("/proc/1/environ").split("\0")[:-1], "own": dict(os.environ),
+    "pids": limit("pids/pids.max", "pids.max"), "memory": limit("memory/memory.limit_in_bytes", "memory.max"),
+    "swap": limit("memory/memory.memsw.limit_in_bytes", "memory.swap.max"),
+    "cpus": limit("cpu/cpu.cfs_quota_us", "cpu.max"),
+    "sizes": {path: os.statvfs(path).f_blocks * os.statvfs(path).f_frsize for path in ("/tmp", "/var/tmp", "/run", "/dev/shm")},
+    "flags": {line.split()[4]: line.split()[5] for line in text("/proc/self/mountinfo").splitlines()},
+    "cwd": os.getcwd(), "fds": sorted(int(name) for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)),
+    "held": {name: attempt(write, name) for name in ("wave.yaml", "flake.nix", "flake.lock", ".wavegen/plan.json", ".wavegen/docker/run-n", ".git/config", ".git/commondir", "/etc/passwd", "/usr/bin/env", home + "/granted/file")},
+    "made": {name: attempt(make, name) for name in (".wavegen/new", ".git/hooks/post-commit", "/new", "/etc/new", "/run/wavegen/new", home + "/granted/new", "/sys/fs/cgroup/new", "/proc/sys/kernel/core_pattern")},
+    "moved": {name: attempt(os.rename, name, name + ".moved") for name in (".git", ".git/hooks", ".wavegen", "wave.yaml")},
+    "secret": [text("secret"), os.listdir("keys"), os.path.exists(home + "/unseen"), os.listdir(home)],
+    "writable": {name: attempt(make, name) for name in ("made", home + "/kept", home + "/given/made", "/tmp/made", "/dev/shm/made", "/var/tmp/made")},
+    "granted": text(home + "/granted/file"),
+    "sockets": [name for name in ("/run/docker.sock", "/var/run/docker.sock") if os.path.exists(name)],
+    "devices": sorted(os.listdir("/dev")),
+    "limits": __import__("resource").getrlimit(4),
+    "network": os.listdir("/sys/class/net"),
+    "hostname": os.uname().nodename,
+}
+for where in ("/tmp", home, "."):
+    program = os.path.join(where, "program")
+    with open(program, "w") as stream: stream.write("#!/bin/sh\nexit 7\n")
+    os.chmod(program, 0o755)
+    facts.setdefault("run", {})[where] = os.spawnv(os.P_WAIT, program, [program])
+print(json.dumps(facts))
+"""
+HOSTS = {
+    "SECRET_OF_THE_HOST": "sesame",
+    "HTTP_PROXY": "http://user:sesame@proxy:1",
+    "TOKEN_A": "value-of-a $x '\n\u00e9",
+    "TOKEN_C": "",
+    "LD_PRELOAD": "",
+    "DOCKER_X": "sesame",
+}
+
+
+@pytest.fixture(scope="module")
+def facts(box: Box) -> dict[str, Any]:
+    found = box.python(FACTS, shell="n", env={**box.environment(), **HOSTS})
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_process_has_no_rights(facts: dict[str, Any]) -> None:
+    zero = "0" * 16
+    assert facts["status"] == {"CapEff": zero, "CapBnd": zero, "CapPrm": zero, "CapAmb": zero, "NoNewPrivs": "1", "Seccomp": "2"}
+    uid = USER if os.getuid() == 0 else os.getuid()
+    assert facts["ids"] == [[uid] * 3, [uid] * 3, [uid]]
+    assert facts["init"] in ("docker-init", "tini")
+    assert facts["first"] == {"CapEff": zero, "CapBnd": zero, "Uid": "\t".join([str(uid)] * 4), "Gid": "\t".join([str(uid)] * 4)}
+    assert facts["sockets"] == []
+    assert facts["limits"] == [0, 0]
+    assert (facts["network"], facts["hostname"], facts["fds"]) == (["lo"], "localhost", [0, 1, 2])
+
+
+def test_the_bounds_are_the_manifests(facts: dict[str, Any]) -> None:
+    assert facts["pids"] == ["64"]
+    assert facts["memory"] == [str(256 << 20)]
+    assert facts["swap"] in ([str(256 << 20)], ["0"])
+    assert facts["cpus"] in (["150000"], ["150000", "100000"])
+    assert facts["sizes"] == dict.fromkeys(("/tmp", "/var/tmp", "/run", "/dev/shm"), 8 << 20)
+
+
+def test_a_bound_of_more_processors_than_there_are_is_all_of_them(one: Box) -> None:
+    """An engine refuses more."""
+    done = one.enter("--print", shell="default", env={"XDG_STATE_HOME": str(one.home / "elsewhere")})
+    words = done.stdout.splitlines()
+    assert words[words.index("--cpus") + 1] == "1.50000"
+    text = (one.project / "wave.yaml").read_text()
+    one.write("wave.yaml", text.replace("cpus: 1.5", "cpus: 4096"))
+    try:
+        assert one.render().returncode == 0
+        done = one.enter(*reads("cpu/cpu.cfs_quota_us", "cpu.max"))
+    finally:
+        one.write("wave.yaml", text)
+        one.render()
+    assert done.stdout.split()[0] == str(100000 * (os.cpu_count() or 0)), done.stderr
+
+
+def reads(*names: str) -> tuple[str, ...]:
+    """A command that prints a file of the control group, whichever version that is of."""
+    return ("sh", "-c", "cd /sys/fs/cgroup; cat " + " ".join(names) + " 2>/dev/null; :")
+
+
+def test_programs_run_where_builds_put_them(facts: dict[str, Any], box: Box) -> None:
+    assert facts["run"] == {"/tmp": 7, str(box.home): 7, ".": 7}
+    for place in ("/tmp", "/var/tmp", "/run"):
+        assert {"nosuid", "nodev"} <= set(facts["flags"][place].split(",")), place
+        assert "noexec" not in facts["flags"][place].split(","), place
+
+
+def test_what_is_to_be_read_only_is(facts: dict[str, Any]) -> None:
+    done = {name: said for kind in ("held", "made", "moved") for name, said in facts[kind].items() if said == "done"}
+    assert done == {}
+    assert set(facts["moved"].values()) == {"Device or resource busy"}
+    flags = facts["flags"]
+    assert [
+        name for name in ("/", "/run/wavegen", "/sys", "/proc/sys", "/etc/hosts", "/etc/resolv.conf", "/etc/hostname") if "ro" not in flags[name].split(",")
+    ] == []
+
+
+def test_what_is_to_be_written_is_and_stays(facts: dict[str, Any], box: Box) -> None:
+    assert set(facts["writable"].values()) == {"done"}
+    assert facts["granted"] == "granted"
+    for path in (
+        box.project / "made",
+        box.home / "given/made",
+        next(box.home.glob(".local/state/wavegen/*/n/*/kept"), Path()),
+        next(box.home.glob(".local/state/wavegen/*/n/*/*/kept"), Path()),
+    ):
+        assert path == Path() or path.stat().st_uid == (USER if os.getuid() == 0 else os.getuid())
+    again = box.enter("sh", "-c", "ls ~/kept /tmp/made")
+    assert again.stdout.split() == [str(box.home / "kept")], again.stderr
+
+
+def test_what_is_hidden_is(facts: dict[str, Any]) -> None:
+    text, keys, unseen, home = facts["secret"]
+    assert (text, keys, unseen) == ("Permission denied", [], False)
+    assert sorted(home) == [".zshrc", "given", "granted"]
+
+
+def test_variables_are_those_that_are_let_in(facts: dict[str, Any], box: Box) -> None:
+    own = facts["own"]
+    assert own["TOKEN_A"] == HOSTS["TOKEN_A"]
+    assert own["TOKEN_C"] == ""
+    assert own["HOME"] == str(box.home)
+    assert set(own) <= {
+        "HOME", "LANG", "PATH", "PWD", "SANDBOX_ACTIVE", "SHELL", "TEMP", "TEMPDIR", "TERM", "TMP", "TMPDIR", "TOKEN_A", "TOKEN_C", "WAVEGEN_SHELL", "_", "SHLVL", "OLDPWD",
+    }  # fmt: skip
+    assert "sesame" not in str(facts)
+    assert facts["environ"] == []  # of the first process, which is outside of what Landlock lets the command look at
+
+
+def test_no_value_of_a_variable_stands_on_a_command_line(box: Box) -> None:
+    """Of the client, the script, the watchdog, the daemon's children and what is inside; and the first process inside knows no more."""
+    env = {**HOSTS, "TOKEN_B": "value-of-b"}
+    for shell in ("n", "restricted"):
+        with box.open("sh", "-c", "echo up; exec sleep 60", shell=shell, env=env) as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"up\n"
+            lines = command_lines()
+            assert any("--env\0TOKEN_B" in line for line in lines.values())
+            assert {line for line in lines.values() if "value-of" in line or "sesame" in line} == set()
+            inside = [pid for pid in box.engine.processes() if "TOKEN_B" in environ(pid)]  # type: ignore[union-attr]
+            assert inside
+            assert {pid for pid in inside if "sesame" in environ(pid)} == set()
+            process.terminate()
+            process.wait(20)
+
+
+def command_lines() -> dict[int, str]:
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            found[int(place.name)] = (place / "cmdline").read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+    return found
+
+
+def environ(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+# --- streams, status, signals, terminal
+
+
+def test_the_status_is_the_commands(one: Box) -> None:
+    """One container after another: a status that an engine has for itself (125, 126, 127, 137) is the command's, too."""
+    for status in (0, 1, 2, 42, 124, 125, 126, 127, 128, 130, 137, 143, 255):
+        done = one.enter("sh", "-c", f"exit {status}")
+        assert (done.returncode, done.stdout, done.stderr) == (status, "", ""), status
+
+
+def test_a_command_that_is_ended_by_a_signal_says_which(one: Box) -> None:
+    for number in ("TERM", "KILL", "SEGV"):
+        done = one.enter("sh", "-c", f"kill -{number} $$")
+        assert done.returncode == 128 + {"TERM": 15, "KILL": 9, "SEGV": 11}[number], done.stderr
+
+
+@pytest.mark.parametrize(("command", "status", "said"), [("no-such-command", 127, "not found"), ("/etc/passwd", 126, "ermission denied")])
+def test_a_command_that_is_none(one: Box, command: str, status: int, said: str) -> None:
+    done = one.enter(command)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+
+
+def test_words_input_and_output_arrive_as_they_are(box: Box) -> None:
+    words = ("", "a b", "$HOME", "*", "--", "-x", "\n", "é", "'\"\\", "%s")
+    done = box.enter("sh", "-c", 'cat; echo err >&2; printf "<%s>" "$@"', "sh", *words, stdin="in\x00put")
+    assert (done.returncode, done.stderr) == (0, "err\n")
+    assert done.stdout == "in\x00put" + "".join(f"<{word}>" for word in words)
+    large = os.urandom(3 << 20)
+    with box.open("cat", stdin=subprocess.PIPE) as process:
+        assert process.communicate(large, timeout=60)[0] == large
+
+
+def test_closed_streams_are_empty_ones(one: Box) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *one.argv("n", ("sh", "-c", "cat; echo x; echo x >&2; exit 3"))],
+        cwd=one.project, env=one.environment(), timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1", "USR2", "QUIT"])
+def test_a_signal_reaches_the_command(one: Box, name: str) -> None:
+    code = f"trap 'echo got; exit 9' {name}; echo up; while :; do sleep 0.05; done"
+    with one.open("sh", "-c", code) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(getattr(signal, f"SIG{name}"))
+        assert process.communicate(timeout=30)[0] == b"got\n"
+        assert process.returncode == 9
+
+
+def test_a_command_that_handles_no_signal_is_ended_by_it(one: Box) -> None:
+    """As a first process it would not be: the kernel keeps such signals from that."""
+    with one.open("sleep", "600") as process:
+        assert until(lambda: running(one))
+        process.terminate()
+        process.wait(20)
+        assert process.returncode == 143
+    assert until(lambda: not one.left(), 5), one.left()
+
+
+def running(box: Box, name: str = "sleep") -> list[int]:
+    """Processes of that name in the engine's containers."""
+    return [pid for pid in box.engine.processes() if name in command_lines().get(pid, "").split("\0")[0]]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("who", ["script", "client", "both", "watchdog"])
+def test_whoever_is_killed_nothing_is_left(box: Box, who: str) -> None:
+    with box.open("sh", "-c", "trap '' TERM INT HUP; echo up; sleep 600", start_new_session=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        name = f"wavegen-{process.pid}-"
+        mine = {pid: line for pid, line in command_lines().items() if name in line}
+        client = [pid for pid, line in mine.items() if line.split("\0")[1:2] == ["run"]]
+        watchdog = [pid for pid, line in mine.items() if 'trap "" HUP' in line]
+        assert (len(client), len(watchdog)) == (1, 1)
+        victims = {"script": [process.pid], "client": client, "both": [process.pid, *client], "watchdog": watchdog}[who]
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        if who == "watchdog":
+            # The command goes on; at its end the script says so where the container is left.
+            time.sleep(0.3)
+            assert process.poll() is None
+            os.kill(process.pid, signal.SIGKILL)
+            os.kill(client[0], signal.SIGKILL)
+            process.wait(10)
+            box.engine.run("rm", "-f", *box.engine.run("ps", "-aq", "--filter", f"name={name}").stdout.split())
+            subprocess.run(["rm", "-rf", *map(str, Path("/tmp").glob(f"{name}*"))], check=True)
+            return
+        if who == "script":
+            # The client has its own streams; killed script leaves it, until the watchdog has removed the container.
+            process.wait(10)
+        elif who == "client":
+            assert process.wait(15) == 137
+        assert until(lambda: not box.left(), 8), box.left()
+        assert not [line for line in command_lines().values() if name in line]
