@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import pty
+import select
 import signal
+import struct
 import subprocess
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +20,7 @@ from typing import Any
 import pytest
 from contained import Box, until
 from engine import Engine
-from fence import USER, name_of, users
+from fence import PYTHON, USER, name_of, users
 
 MANIFEST = """\
 metadata: {name: contained}
@@ -360,3 +367,202 @@ def test_whoever_is_killed_nothing_is_left(box: Box, who: str) -> None:
             assert process.wait(15) == 137
         assert until(lambda: not box.left(), 8), box.left()
         assert not [line for line in command_lines().values() if name in line]
+
+
+class Terminal:
+    """The script on a terminal of its own."""
+
+    def __init__(self, box: Box, *command: str, shell: str = "n") -> None:
+        self.pid, self.master = pty.fork()
+        if not self.pid:
+            os.chdir(box.project)
+            os.execvpe(box.argv(shell, command)[0], box.argv(shell, command), box.environment())
+        box.started.append(self.pid)
+        self.size(33, 101)
+        self.shown = b""
+
+    def size(self, rows: int, columns: int) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+
+    def type(self, data: bytes) -> None:
+        os.write(self.master, data)
+
+    def read(self) -> bool:
+        """Whether something came."""
+        if not select.select([self.master], [], [], 0.2)[0]:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:
+            data = b""
+        self.shown += data
+        return bool(data)
+
+    def see(self, text: bytes, seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while text not in self.shown and time.monotonic() < end:
+            self.read()
+        assert text in self.shown, self.shown
+
+    def settings(self) -> list[object]:
+        return termios.tcgetattr(self.master)
+
+    def end(self) -> int:
+        """The script's status."""
+        while self.read():
+            pass
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.master)
+        return status
+
+
+def test_there_is_a_terminal_with_its_size_and_ctrl_c(one: Box) -> None:
+    code = "import os, signal, sys; print([os.isatty(n) for n in range(3)], os.ttyname(0), flush=True)\n"
+    code += "signal.signal(signal.SIGWINCH, lambda *_: print('size', *os.get_terminal_size(), flush=True))\n"
+    code += "signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
+    code += "print('first', *os.get_terminal_size(), flush=True)\n"
+    code += "for line in sys.stdin:\n    print('line', line.strip(), flush=True)\n    if line.strip() == 'end': sys.exit(7)\n"
+    terminal = Terminal(one, PYTHON, "-c", code)
+    before = terminal.settings()
+    terminal.see(b"[True, True, True] /dev/pts/0")
+    terminal.see(b"first")
+    terminal.size(44, 122)
+    terminal.see(b"size 122 44")
+    terminal.type(b"\x03")
+    terminal.see(b"interrupted")
+    # The keys by which a docker client would leave its container alone.
+    terminal.type(b"\x10\x11\n")
+    terminal.see(b"line")
+    terminal.type(b"end\n")
+    terminal.see(b"line end")
+    assert terminal.end() == 7
+    assert before
+
+
+def test_an_interactive_shell_has_job_control(one: Box) -> None:
+    terminal = Terminal(one)
+    terminal.see(b"(n)")
+    terminal.type(b"sleep 600\n")
+    assert until(lambda: running(one))
+    terminal.type(b"\x1a")
+    terminal.see(b"Stopped")
+    terminal.type(b"kill %1; wait; echo o''ver\n")
+    terminal.see(b"over")
+    terminal.type(b"sleep 600\n")
+    assert until(lambda: running(one))
+    terminal.type(b"\x03")
+    terminal.type(b"echo $?; exit 5\n")
+    terminal.see(b"130")
+    assert terminal.end() == 5
+    assert b"no job control" not in terminal.shown
+
+
+def test_a_terminal_is_as_it_was_when_the_client_was_killed(one: Box) -> None:
+    terminal = Terminal(one, "sh", "-c", "echo up; exec sleep 600")
+    terminal.see(b"up")
+    raw = terminal.settings()
+    name = f"wavegen-{terminal.pid}-"
+    for pid, line in command_lines().items():
+        if name in line and line.split("\0")[1:2] == ["run"]:
+            os.kill(pid, signal.SIGKILL)
+    assert until(lambda: terminal.settings() != raw)
+    assert int(terminal.settings()[3]) & termios.ECHO  # type: ignore[call-overload]
+    assert terminal.end() == 137
+
+
+def test_a_terminal_that_hangs_up_ends_it(one: Box) -> None:
+    terminal = Terminal(one, "sh", "-c", "echo up; exec sleep 600")
+    terminal.see(b"up")
+    os.close(terminal.master)
+    assert until(lambda: not one.left(), 15), one.left()
+    os.waitpid(terminal.pid, 0)
+
+
+# --- paths
+
+
+ODD = "a b:c,d\"e'f\nnew \t$x`é☃\\z*[0]"
+
+
+@pytest.mark.parametrize("caller", users(), ids=name_of)
+def test_any_path_will_do(engine: Engine, caller: int) -> None:
+    """Of the project, of what is granted, of what is hidden, of what is read-only."""
+    granted = json.dumps("~/" + ODD)
+    lines = f"{{path: {granted}, access: read}}, {{path: {json.dumps(ODD)}, access: write}}"
+    text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{docker_image: '{{image}}', paths: [{lines}], deny_read_paths: [{json.dumps('no' + ODD)}], shells: {{n: {{network: none}}}}}}}}\n"
+    box = Box.made(engine, text, caller=caller, project=f"{ODD}/{ODD}")
+    try:
+        (box.home / ODD).mkdir()
+        (box.home / ODD / "f").write_text("granted")
+        (box.project / ODD).mkdir()
+        box.write("no" + ODD, "SECRET")
+        box.write(f"{ODD}sub/x", "")
+        box.own()
+        code = 'pwd -P; cat ~/"$1"/f; echo x >"$1/made" || echo no; cat "no$1"; echo x >>wave.yaml; echo x >~/"$1/made"; ls -d "$1sub"'
+        done = box.enter("bash", "-c", code, "sh", ODD)
+        assert done.stdout == f"{box.project}\ngranted{ODD}sub\n", done.stderr
+        assert done.stderr.count("Read-only file system") == 2
+        assert "ermission denied" in done.stderr
+        assert (box.project / ODD / "made").exists()
+        deeper = box.enter("pwd", cwd=box.project / f"{ODD}sub")
+        assert deeper.stdout == f"{box.project}/{ODD}sub\n", deeper.stderr
+        # Nothing was made on the host beside it: an engine makes what it takes for a missing source, as root.
+        assert sorted(os.listdir(box.base)) == sorted(["home", ODD])
+        assert sorted(os.listdir(box.base / ODD)) == [ODD]
+    finally:
+        box.remove()
+
+
+def test_a_path_that_is_not_utf8_is_refused(engine: Engine) -> None:
+    box = Box.made(engine, "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', shells: {n: {network: none}}}}\n", caller=users()[-1], project="a\udcff/p")
+    try:
+        done = box.enter("true")
+        assert (done.returncode, done.stdout) == (125, "")
+        assert "a path that is not UTF-8 cannot be handed to a container (use UTF-8)" in done.stderr
+    finally:
+        box.remove()
+
+
+def test_words_and_variables_that_are_not_utf8_are_refused(one: Box) -> None:
+    assert "a word that is not UTF-8 cannot be handed to a container (use UTF-8)" in one.enter("echo", "\udcff").stderr
+    assert "a variable that is not UTF-8 cannot be handed to a container (use UTF-8)" in one.enter("true", env={"TOKEN_A": "\udcff"}).stderr
+
+
+def test_what_is_missing_is_refused_or_left_out_and_never_made(one: Box) -> None:
+    """An engine makes a directory of root's where a source is missing."""
+    (one.home / "granted").rename(one.home / "away")
+    try:
+        done = one.enter("true")
+    finally:
+        (one.home / "away").rename(one.home / "granted")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "granted" in done.stderr
+    assert not (one.home / "granted/granted").exists()
+
+
+# --- git
+
+
+def test_git_works_and_its_settings_are_held(box: Box) -> None:
+    git = "git -c user.name=n -c user.email=e"
+    code = f"set -e; git status --short >/dev/null; echo x >new; git add new; {git} commit -qm second; git branch other; {git} stash list; git gc -q; git log --oneline | wc -l; git worktree add -q tree; git -C tree status --short; git worktree remove tree; git branch -D tree >/dev/null"
+    done = box.enter("bash", "-c", code)
+    assert (done.returncode, done.stdout.split()) == (0, ["2"]), done.stderr
+    for attack in ("git config core.fsmonitor /bin/x", "mv .git .g", "rm -rf .git/hooks", "echo x >.git/hooks/post-checkout", "ln -sf /x .git/config", "git remote add o x"):
+        tried = box.enter("sh", "-c", attack)
+        assert tried.returncode not in (0, 125), (attack, tried.stderr)
+
+
+def test_the_end_says_what_the_host_would_run(box: Box) -> None:
+    """As after bubblewrap: one line, and the command's own status."""
+    code = "mkdir sub; cd sub; git init -q .; git config core.fsmonitor /x; echo 'x' >.git/hooks/post-commit; chmod +x .git/hooks/post-commit; exit 3"
+    done = box.enter("bash", "-c", code)
+    assert done.returncode == 3
+    assert "wavegen audit" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    found = subprocess.run([sys.executable, "-P", "-m", "wavegen", "audit"], cwd=box.project, env=box.environment(), capture_output=True, text=True, timeout=60, check=False)
+    assert "sub/.git/config" in found.stdout, found
+    quiet = box.enter("true")
+    assert "sub" not in quiet.stdout
+    subprocess.run(["rm", "-rf", str(box.project / "sub")], check=True)
+    assert box.enter("true").stderr == ""
