@@ -34,9 +34,9 @@ class Box(Fence):
     def made(cls, engine: Engine | Podman, manifest: str, *, caller: int, project: str = "work/project") -> Box:
         """Write and render a manifest, `{image}` in it being the engine's image, in a new directory."""
         base = Path(tempfile.mkdtemp(prefix="wavegen-contained-")).resolve()
-        home, root = base / "home", base / project
+        home, root = (isinstance(engine, Podman) and engine.home) or base / "home", base / project
         for directory in (home, root):
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
         box = cls(base, home, root, USER if os.getuid() == 0 else os.getuid(), engine, caller)
         box.write("wave.yaml", manifest.replace("{image}", engine.image()))
         rendered = box.render()
@@ -48,7 +48,8 @@ class Box(Fence):
         self.base.chmod(0o755)
         if os.getuid() == 0:
             subprocess.run(["chown", "-hR", f"{self.uid}:{self.uid}", str(self.base)], check=True)
-            subprocess.run(["chown", "-hR", f"{self.caller}:{self.caller}", str(self.home)], check=True)
+            if self.home.is_relative_to(self.base):
+                subprocess.run(["chown", "-hR", f"{self.caller}:{self.caller}", str(self.home)], check=True)
         self.home.chmod(0o700)
 
     def environment(self, **more: str) -> dict[str, str]:
@@ -56,9 +57,8 @@ class Box(Fence):
         found = self.engine.environment()
         own = {"HOME": str(self.home), "LANG": "C.UTF-8", "TERM": "xterm", "PYTHONPATH": str(ROOT)}
         if isinstance(self.engine, Podman):
-            # Its HOME is where it keeps images; what wavegen keeps is looked for there, too.
             own["WAVEGEN_CONTAINER"] = "podman"
-        return {**found, **own, "PATH": found["PATH"], **({"HOME": found["HOME"]} if "HOME" in found else {})} | more
+        return found | own | more
 
     @property
     def prefix(self) -> tuple[str, ...]:

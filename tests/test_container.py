@@ -21,6 +21,9 @@ import pytest
 from contained import Box, until
 from engine import Engine
 from fence import PYTHON, USER, name_of, users
+from helpers import snapshot
+
+from wavegen import Sandbox
 
 MANIFEST = """\
 metadata: {name: contained}
@@ -481,7 +484,7 @@ def test_a_terminal_that_hangs_up_ends_it(one: Box) -> None:
 # --- paths
 
 
-ODD = "a b:c,d\"e'f\nnew \t$x`é☃\\z*[0]"
+ODD = "a b:c,d\"e'f\nnew \t$x`é☃\\z"
 
 
 @pytest.mark.parametrize("caller", users(), ids=name_of)
@@ -490,7 +493,7 @@ def test_any_path_will_do(engine: Engine, caller: int) -> None:
     granted = json.dumps("~/" + ODD)
     lines = f"{{path: {granted}, access: read}}, {{path: {json.dumps(ODD)}, access: write}}"
     text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{docker_image: '{{image}}', paths: [{lines}], deny_read_paths: [{json.dumps('no' + ODD)}], shells: {{n: {{network: none}}}}}}}}\n"
-    box = Box.made(engine, text, caller=caller, project=f"{ODD}/{ODD}")
+    box = Box.made(engine, text, caller=caller, project=f"{ODD}*[0]?/{ODD}*")
     try:
         (box.home / ODD).mkdir()
         (box.home / ODD / "f").write_text("granted")
@@ -507,8 +510,8 @@ def test_any_path_will_do(engine: Engine, caller: int) -> None:
         deeper = box.enter("pwd", cwd=box.project / f"{ODD}sub")
         assert deeper.stdout == f"{box.project}/{ODD}sub\n", deeper.stderr
         # Nothing was made on the host beside it: an engine makes what it takes for a missing source, as root.
-        assert sorted(os.listdir(box.base)) == sorted(["home", ODD])
-        assert sorted(os.listdir(box.base / ODD)) == [ODD]
+        assert sorted(os.listdir(box.base)) == sorted(["home", f"{ODD}*[0]?"])
+        assert sorted(os.listdir(box.project.parent)) == [f"{ODD}*"]
     finally:
         box.remove()
 
@@ -566,3 +569,196 @@ def test_the_end_says_what_the_host_would_run(box: Box) -> None:
     assert "sub" not in quiet.stdout
     subprocess.run(["rm", "-rf", str(box.project / "sub")], check=True)
     assert box.enter("true").stderr == ""
+
+
+# --- abuse
+
+
+def test_a_fork_bomb_stays_inside_its_bound_and_ends(one: Box) -> None:
+    with one.open("bash", "-c", "bomb() { bomb | bomb & }; echo up; bomb; sleep 60", stderr=subprocess.DEVNULL) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        most, end = 0, time.monotonic() + 1.5
+        while time.monotonic() < end:
+            most = max(most, len(one.engine.processes()))  # type: ignore[union-attr]
+        assert 30 < most <= 64
+        process.terminate()
+        process.wait(20)
+    assert until(lambda: not one.left()), one.left()
+
+
+def test_processes_are_counted_for_the_whole_container(one: Box) -> None:
+    code = "import os, signal\nn = 0\ntry:\n  while True:\n    if not os.fork(): signal.pause()\n    n += 1\nexcept BlockingIOError: print(n)\nos.kill(-1, signal.SIGKILL)"
+    done = one.enter(PYTHON, "-c", code)
+    assert 55 <= int(done.stdout or 0) < 64, done.stderr
+
+
+def test_who_takes_too_much_memory_is_killed(one: Box) -> None:
+    code = "import sys\nhoard = []\nwhile len(hoard) < 600: hoard.append(bytearray(b'x' * (1 << 20))); print(len(hoard), flush=True)"
+    done = one.enter(PYTHON, "-c", code)
+    assert done.returncode == 137
+    assert 100 < int(done.stdout.split()[-1]) < 256
+    # What lies in a temporary directory counts, too, and so do processes together.
+    together = "for _ in 1 2 3 4; do python3 -c 'x = bytearray(b\"x\" * (90 << 20)); import time; time.sleep(3)' & done; wait -n; wait -n; echo $?"
+    assert one.enter("bash", "-c", together).stdout == "137\n"
+
+
+FILLS = r"""
+import errno, os, sys
+for place in sys.argv[1:]:
+    written = 0
+    try:
+        with open(place + "/fill", "wb", buffering=0) as stream:
+            while written < 64 << 20: written += stream.write(bytes(1 << 20))
+    except OSError as error: print(place, errno.errorcode[error.errno], written >> 20)
+    else: print(place, "full", written >> 20)
+    os.unlink(place + "/fill")
+"""
+
+
+def test_what_is_filled_is_bounded_and_not_the_hosts_disk(engine: Engine) -> None:
+    text = "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', home: tmpfs, limits: {tmp: 4m}, shells: {n: {network: none}}}}\n"
+    box = Box.made(engine, text, caller=users()[-1])
+    try:
+        places = ("/tmp", "/var/tmp", "/run", "/dev/shm", str(box.home))
+        done = box.enter(PYTHON, "-c", FILLS, *places)
+        assert done.stdout.splitlines() == [f"{place} ENOSPC 4" for place in places], done.stderr
+        kept = box.enter("sh", "-c", 'echo x >~/x; stat -c "%u %a" ~; test -x ~; ls -A ~')
+        assert kept.stdout.split() == [str(box.uid), "700", "x"]
+        assert box.enter("ls", "-A", str(box.home)).stdout == ""
+        assert not list(box.home.rglob("x"))
+    finally:
+        box.remove()
+
+
+def test_output_that_nobody_reads_waits_and_ends_with_its_reader(one: Box) -> None:
+    with one.open("sh", "-c", "exec yes $(printf %01000d 0)") as process:
+        assert process.stdout
+        assert process.stdout.read(100) == b"0" * 100
+        time.sleep(1)
+        before = daemon_memory(one)
+        time.sleep(1)
+        assert daemon_memory(one) - before < 16 << 20
+        process.stdout.close()
+        assert process.wait(20) != 0
+    assert until(lambda: not one.left()), one.left()
+
+
+def daemon_memory(box: Box) -> int:
+    """Bytes that the daemon's process holds."""
+    (found,) = (pid for pid, line in command_lines().items() if line.startswith("dockerd\0") and box.engine.directory.name in line)
+    return int(Path(f"/proc/{found}/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("stubborn", [False, True], ids=["obedient", "stubborn"])
+def test_timeout_ends_all_of_it(box: Box, stubborn: bool) -> None:
+    command = ("sh", "-c", "trap '' TERM; while :; do sleep 0.1; done") if stubborn else ("sleep", "600")
+    began = time.monotonic()
+    words = ("timeout", *(("-k", "1") if stubborn else ()), "2")
+    with box.open(*command, before=words) as process:
+        assert process.wait(30) == (-9 if stubborn else 124)  # timeout(1) kills itself, too
+        assert time.monotonic() - began < 6
+    assert until(lambda: not box.engine.processes(), 8)  # type: ignore[union-attr]
+    assert until(lambda: not box.engine.run("ps", "-aq").stdout)
+
+
+@pytest.mark.parametrize("command", ["sleep 600", "trap '' TERM; while :; do sleep 0.1; done"], ids=["obedient", "stubborn"])
+def test_a_time_of_the_api_ends_all_of_it(box: Box, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    if box.caller != os.getuid():
+        return  # the API runs in this process
+    for name, value in box.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("XDG_STATE_HOME")
+    began = time.monotonic()
+    result = Sandbox.load(str(box.project / "wave.yaml")).run(["sh", "-c", f"echo up; {command}"], shell="n", timeout=1.5)
+    assert (result.timed_out, result.status, result.stdout, result.fenced) == (True, 124, b"up\n", True)
+    assert time.monotonic() - began < 9
+    assert until(lambda: not box.engine.processes(), 8)  # type: ignore[union-attr]
+    assert until(lambda: not box.engine.run("ps", "-aq").stdout)
+
+
+# --- artifacts
+
+
+def entered_with(box: Box, *options: str, code: str) -> subprocess.CompletedProcess[str]:
+    return box.enter(*options, "--", "sh", "-c", code)
+
+
+@pytest.fixture
+def place(box: Box) -> Iterator[Path]:
+    """A directory of the caller's, beside the project, with artifacts."""
+    made = box.base / "place"
+    (made / "in/deep").mkdir(parents=True)
+    (made / "in/deep/artifact").write_text("earlier")
+    (made / "in/link").symlink_to("/etc/shadow")
+    (made / "in/up").symlink_to("../outside")
+    (made / "outside").write_text("SECRET")
+    box.own()
+    yield made
+    subprocess.run(["rm", "-rf", str(made)], check=True)
+
+
+def test_results_come_out_and_nothing_else_does(box: Box, place: Path) -> None:
+    before = snapshot(box.project)
+    code = """
+    cat /artifacts/deep/artifact; cat /artifacts/up /artifacts/link; echo x >/artifacts/new; echo x >/artifacts/deep/artifact
+    echo x >made; rm wave.yaml; mkdir -p ~/x; echo x >~/lost; echo x >~/given/lost; echo x >/tmp/lost; echo x >/workspace/lost
+    cd /workspace/output && mkdir -p d/e && echo result >d/e/file && echo x >d/run && chmod 4755 d/run && chmod 1777 d
+    ln -s /etc/passwd link; ln -s . here; ln d/e/file hard; mkfifo pipe; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'
+    exit 4
+    """
+    done = entered_with(box, "--artifacts", str(place / "in"), "--output", str(place / "out"), code=code)
+    assert done.returncode == 4, done.stderr
+    assert done.stdout == "earlier"
+    assert "SECRET" not in done.stdout + done.stderr
+    assert "note: of the output what is no plain file was left behind: 4" in done.stderr
+    found = {str(path.relative_to(place / "out")): path.lstat() for path in (place / "out").rglob("*")}
+    assert sorted(found) == ["d", "d/e", "d/e/file", "d/run", "hard"]
+    assert {name: oct(info.st_mode & 0o7777) for name, info in found.items() if info.st_mode & 0o7000} == {}
+    assert (place / "out/d/e/file").read_text() == "result\n"
+    assert sorted(path.name for path in place.iterdir()) == ["in", "out", "outside"]
+    assert sorted(str(path.relative_to(place)) for path in (place / "in").rglob("*")) == ["in/deep", "in/deep/artifact", "in/link", "in/up"]
+    assert (place / "in/deep/artifact").read_text() == "earlier"
+    assert snapshot(box.project) == before
+    assert box.enter("sh", "-c", "cat ~/lost ~/given/lost").stdout == ""
+
+
+def test_a_directory_that_holds_something_takes_no_results(box: Box, place: Path) -> None:
+    (place / "full").mkdir()
+    (place / "full/mine").write_text("mine")
+    (place / "empty").mkdir()
+    (place / "led").symlink_to("empty")
+    (place / "file").write_text("mine")
+    box.own()
+    for name in ("full", "led", "file", "full/mine"):
+        done = entered_with(box, "--output", str(place / name), code="echo x >/workspace/output/x")
+        assert (done.returncode, done.stdout) == (125, ""), name
+        assert "is there already, and not empty (name another directory for what comes out)" in done.stderr
+    missing = entered_with(box, "--output", str(place / "no/such"), code="true")
+    assert (missing.returncode, "does not exist (name a directory that can be made)" in missing.stderr) == (125, True), missing.stderr
+    none = entered_with(box, "--artifacts", str(place / "nothing"), code="true")
+    assert (none.returncode, "is not a directory (name what is to be at /artifacts)" in none.stderr) == (125, True), none.stderr
+    assert sorted(path.name for path in place.iterdir()) == ["empty", "file", "full", "in", "led", "outside"]
+    assert entered_with(box, "--output", str(place / "empty"), code="echo x >/workspace/output/x").returncode == 0
+    assert (place / "empty/x").read_text() == "x\n"
+
+
+def test_results_of_a_run_that_is_ended_stay_apart(one: Box) -> None:
+    """Not under the name that whoever asked looks at."""
+    words = ("--output", str(one.base / "out"), "--", "sh", "-c", "echo x >/workspace/output/x; echo up; exec sleep 600")
+    one.base.chmod(0o777)
+    with one.open(*words) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        process.terminate()
+        assert process.wait(20) == 143
+    assert (one.base / "out/x").read_text() == "x\n"
+    with one.open("--output", str(one.base / "other"), *words[2:]) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        process.kill()
+        process.wait(20)
+    assert until(lambda: not one.left())
+    assert not (one.base / "other").exists()
+    for path in one.base.glob("o*"):
+        subprocess.run(["rm", "-rf", str(path)], check=True)
