@@ -127,8 +127,10 @@ class Podman:
     """The user's HOME, where it is not the caller's."""
 
     def environment(self) -> dict[str, str]:
-        """The script first on the PATH, and the user's own places where it is a user's."""
-        found = {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}"}
+        """The script first on the PATH, and the user's own places where it is a user's. Who starts the system's podman all the same
+        finds the same settings."""
+        found = {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}", "PODMAN_IGNORE_CGROUPSV1_WARNING": "1"}
+        found |= {"CONTAINERS_CONF": f"{self.directory}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{self.directory}/storage.conf"}
         if self.home:
             found |= {"HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home.parent / "runtime")}
             kinds = {"CONFIG": ".config", "CACHE": ".cache", "DATA": ".local/share", "STATE": ".local/state"}
@@ -212,15 +214,9 @@ def podman() -> Iterator[Podman]:
     runc = shutil.which("runc", path=f"{os.environ['PATH']}:{SBIN}")
     if not found or not runc:
         raise FileNotFoundError("podman" if not found else "runc")
-    # Limits: podman would raise them, which root may not everywhere. --cgroup-manager: there may be no systemd.
-    (directory / "containers.conf").write_text('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n')
-    words = [
-        *AS_ROOT, "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", found, "--root", f"{directory}/storage", "--runroot", f"{directory}/run",
-        "--tmpdir", f"{directory}/tmp", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", runc,
-        "--runtime-flag", f"root={directory}/runc",
-    ]  # fmt: skip
-    script = _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
-    program = Podman(directory, str(script), directory / "bin")
+    _program(directory / "runc", f'exec {shlex.quote(runc)} --root {directory}/containers "$@"')
+    _settings(directory, directory, directory / "runc")
+    program = Podman(directory, str(_podman(directory, found, AS_ROOT)), directory / "bin")
     try:
         yield program
     finally:
@@ -229,6 +225,21 @@ def podman() -> Iterator[Podman]:
         subprocess.run((*AS_ROOT, "sh", "-c", remove, "remove", directory), check=True)
         for place in sorted(cgroups("libpod_parent"), reverse=True):
             subprocess.run((*AS_ROOT, "rmdir", place), stderr=subprocess.DEVNULL, check=False)
+
+
+def _settings(directory: Path, place: Path, runc: Path) -> None:
+    """containers.conf and storage.conf of a podman that keeps everything below a place."""
+    # Limits: podman would raise them, which root may not everywhere. cgroup_manager: there may be no systemd.
+    engine = {"tmp_dir": f"{place}/tmp", "cgroup_manager": "cgroupfs", "events_logger": "file", "runtime": "runc"}
+    lines = ("[containers]", 'default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]', "[engine]", *(f'{name} = "{value}"' for name, value in engine.items()))
+    (directory / "containers.conf").write_text("\n".join((*lines, "[engine.runtimes]", f'runc = ["{runc}"]', "")))
+    (directory / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{place}/storage"\nrunroot = "{place}/run"\n')
+
+
+def _podman(directory: Path, found: str, before: Sequence[str]) -> Path:
+    """A script that starts it with these settings."""
+    conf = [f"CONTAINERS_CONF={directory}/containers.conf", f"CONTAINERS_STORAGE_CONF={directory}/storage.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1"]
+    return _program(directory / "bin/podman", f'exec {shlex.join([*before, "env", *conf, found, "--log-level", "error"])} "$@"')
 
 
 # $0: a mount namespace, in which the user has a name and further ids; it is entered without another process, for the sake of signals.
@@ -258,13 +269,8 @@ def rootless() -> Iterator[Podman]:
         (directory / name).write_text(Path("/etc", name).read_text() + lines[name])
     for name in ("subuid", "subgid"):
         (directory / name).write_text("wavegen-test:1000000:65536\n")
-    (directory / "containers.conf").write_text('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n')
-    words = [
-        "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", f"XDG_RUNTIME_DIR={mine}/runtime", found,
-        "--root", f"{mine}/storage", "--runroot", f"{mine}/run", "--tmpdir", f"{mine}/tmp", "--storage-driver", "overlay", "--cgroup-manager", "cgroupfs",
-        "--events-backend", "file", "--runtime", runc, "--log-level", "error",
-    ]  # fmt: skip
-    _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
+    _settings(directory, mine, Path(runc))
+    _podman(directory, found, ("env", f"XDG_RUNTIME_DIR={mine}/runtime"))
     bind = 'for name in passwd group subuid subgid; do [ -e /etc/$name ] || exit 1; mount --bind "$0/$name" /etc/$name; done; echo; read -r _'
     namespace = ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory)) if user == USER else ("sh", "-c", "echo; read -r _")
     holder = subprocess.Popen(namespace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -11,6 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Iterator
@@ -19,9 +21,11 @@ from typing import Any
 
 import pytest
 from contained import Box, until
-from engine import Engine
+from engine import Engine, Podman
 from fence import PYTHON, USER, name_of, users
 from helpers import snapshot
+from stand_in import Server, web
+from system_image import pack
 
 from wavegen import Sandbox
 
@@ -40,6 +44,11 @@ runtime:
       - {path: "~/given", access: write}
     shells:
       n: {network: none}
+adapters:
+  python: {binary: python3}
+personas:
+  runner: {adapter: python, sandbox: {shell: n}}
+  open: {adapter: python}
 """
 pytestmark = pytest.mark.needs("docker", "user")
 
@@ -74,6 +83,15 @@ def box(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Box]:
 def one(engine: Engine) -> Iterator[Box]:
     """As a user alone, where who calls makes no difference."""
     made = filled(Box.made(engine, MANIFEST, caller=users()[-1]))
+    yield made
+    assert until(lambda: not made.left()), made.left()
+    made.remove()
+
+
+@pytest.fixture(scope="module")
+def own(engine: Engine) -> Iterator[Box]:
+    """As whoever runs the tests, for what happens in their process."""
+    made = filled(Box.made(engine, MANIFEST, caller=os.getuid()))
     yield made
     assert until(lambda: not made.left()), made.left()
     made.remove()
@@ -663,18 +681,16 @@ def test_timeout_ends_all_of_it(box: Box, stubborn: bool) -> None:
 
 
 @pytest.mark.parametrize("command", ["sleep 600", "trap '' TERM; while :; do sleep 0.1; done"], ids=["obedient", "stubborn"])
-def test_a_time_of_the_api_ends_all_of_it(box: Box, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    if box.caller != os.getuid():
-        return  # the API runs in this process
-    for name, value in box.environment().items():
+def test_a_time_of_the_api_ends_all_of_it(own: Box, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    for name, value in own.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("XDG_STATE_HOME")
     began = time.monotonic()
-    result = Sandbox.load(str(box.project / "wave.yaml")).run(["sh", "-c", f"echo up; {command}"], shell="n", timeout=1.5)
+    result = Sandbox.load(str(own.project / "wave.yaml")).run(["sh", "-c", f"echo up; {command}"], shell="n", timeout=1.5)
     assert (result.timed_out, result.status, result.stdout, result.fenced) == (True, 124, b"up\n", True)
     assert time.monotonic() - began < 9
-    assert until(lambda: not box.engine.processes(), 8)  # type: ignore[union-attr]
-    assert until(lambda: not box.engine.run("ps", "-aq").stdout)
+    assert until(lambda: not own.engine.processes(), 8)  # type: ignore[union-attr]
+    assert until(lambda: not own.engine.run("ps", "-aq").stdout)
 
 
 # --- artifacts
@@ -762,3 +778,228 @@ def test_results_of_a_run_that_is_ended_stay_apart(one: Box) -> None:
     assert not (one.base / "other").exists()
     for path in one.base.glob("o*"):
         subprocess.run(["rm", "-rf", str(path)], check=True)
+
+
+# --- what keeps Wave's own docker from working
+
+
+WHERE = "import os; print(os.path.exists('/.dockerenv'), os.getuid(), os.getcwd())"
+
+
+def test_every_command_and_persona_is_in_the_container_that_the_manifest_asks_for(own: Box) -> None:
+    """1: with `backend: docker` the programs of agents ran on the host."""
+    inside = f"True {own.uid} {own.project}\n"
+    for words in (("-s", "n", "--", PYTHON, "-c", WHERE), ("-p", "runner", "--", "-c", WHERE), ("-p", "open", "--", "-c", WHERE), ("-p", "open", "--exec", "--", PYTHON, "-c", WHERE)):
+        done = own.run(*words)
+        assert (done.returncode, done.stdout) == (0, inside), (words, done.stderr)
+    script = own.enter("-c", WHERE, shell="persona-runner")
+    assert (script.returncode, script.stdout) == (0, inside), script.stderr
+    # And elsewhere only where that is said.
+    other = own.run("-b", "bubblewrap", "-s", "n", "--", PYTHON, "-c", WHERE)
+    assert other.stdout == f"False {os.getuid()} {own.project}\n", other.stderr
+
+
+def test_input_arrives_and_a_time_that_is_up_ends_the_container(own: Box) -> None:
+    """2: no -i, no --init, no name: the client was killed, and the container went on."""
+    fed = own.run("-s", "n", "--", "cat", input="put in", stdin=None)
+    assert (fed.returncode, fed.stdout) == (0, "put in"), fed.stderr
+    with subprocess.Popen(["timeout", "2", sys.executable, "-P", "-m", "wavegen", "run", "-s", "n", "--", "sleep", "600"], cwd=own.project, env=own.environment()) as process:
+        assert process.wait(20) == 124
+    assert until(lambda: not own.engine.run("ps", "-aq").stdout)
+
+
+def test_programs_and_directories_are_there(own: Box) -> None:
+    """3: neither the agent's program nor artifacts and output were in the container."""
+    (own.home / "granted/program").write_text("#!/bin/sh\necho from the host\n")
+    (own.home / "granted/program").chmod(0o755)
+    (own.base / "in").mkdir()
+    (own.base / "in/a").write_text("earlier")
+    own.base.chmod(0o777)
+    words = ("--artifacts", str(own.base / "in"), "--output", str(own.base / "out"), "-s", "n")
+    done = own.run(*words, "--", "sh", "-c", "~/granted/program; cat /artifacts/a; command -v git; command -v python3; echo later >/workspace/output/b")
+    assert (done.returncode, done.stdout) == (0, "from the host\nearlier/usr/bin/git\n/usr/bin/python3\n"), done.stderr
+    assert (own.base / "out/b").read_text() == "later\n"
+
+
+def test_listed_names_are_reached_and_no_others(box: Box) -> None:
+    """4: the network was none, whatever domains were allowed."""
+    site = Server(web)
+    code = "import urllib.request as r\nprint(r.urlopen('http://good.example.com/', timeout=10).read())\ntry: print(r.urlopen('http://other.example.com/', timeout=10).read())\nexcept OSError as error: print(error)"
+    try:
+        done = box.enter(*site.at("good.example.com", 80), "--", PYTHON, "-c", code, shell="restricted")
+    finally:
+        site.close()
+    assert done.returncode == 0, done.stderr
+    reached, refused = done.stdout.splitlines()
+    assert reached == "b'ok'"
+    assert "403" in refused or "not known" in refused
+    (log,) = box.home.glob(".local/state/wavegen/*/restricted/network.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {(line["name"], line["verdict"]) for line in lines} == {("good.example.com", "allow"), ("other.example.com", "deny")}
+
+
+def test_a_steps_variables_arrive_by_name(own: Box) -> None:
+    """5: they did not, and secrets stood on the command line (test_no_value_of_a_variable_stands_on_a_command_line)."""
+    done = own.run("-s", "n", "--", "sh", "-c", 'echo "$TOKEN_A"', env=own.environment(TOKEN_A="value-of a"))
+    assert done.stdout == "value-of a\n", done.stderr
+    shown = own.enter("--print", env={"TOKEN_A": "value-of a"}).stdout
+    assert "TOKEN_A" in shown
+    assert "value-of" not in shown
+
+
+def test_root_is_not_root_inside_and_a_project_of_roots_is_refused(engine: Engine) -> None:
+    """6: root was; and nothing was bounded, a path with a colon was none, missing ones were made, programs in /tmp could not be run."""
+    box = Box.made(engine, "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', shells: {n: {network: none}}}}\n", caller=os.getuid())
+    try:
+        assert box.enter("id", "-u").stdout == f"{box.uid}\n"
+        if os.getuid() == 0:
+            os.chown(box.project, 0, 0)
+            done = box.enter("true")
+            assert (done.returncode, done.stdout) == (125, "")
+            assert "the project belongs to root, and nothing in a container runs as root (give it to a user: chown" in done.stderr
+            # Of a group of root's nothing is in the container.
+            os.chown(box.project, USER, 0)
+            assert box.enter("id").stdout == f"uid={USER} gid={USER} groups={USER}\n"
+    finally:
+        box.remove()
+
+
+def test_git_works_in_a_linked_worktree(engine: Engine) -> None:
+    """7: its .git leads out of what was mounted."""
+    for caller in users():
+        box = Box.made(engine, "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', shells: {n: {network: none}}}}\n", caller=caller, project="work/repository")
+        try:
+            git = ["git", "-c", "safe.directory=*", "-c", "user.name=n", "-c", "user.email=e", "-C", str(box.project)]
+            for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["worktree", "add", "-q", "../linked"]):
+                subprocess.run([*git, *words], check=True)
+            linked = dataclasses.replace(box, project=box.base / "work/linked")
+            assert linked.render().returncode == 0
+            code = "set -e; git status --short; echo x >new; git add new; git -c user.name=n -c user.email=e commit -qm second; git log --oneline | wc -l"
+            done = linked.enter("bash", "-c", code)
+            assert (done.returncode, done.stdout.split()[-1]) == (0, "2"), done.stderr
+            for attack in ("git config core.fsmonitor /x", 'echo x >"$(git rev-parse --git-common-dir)"/hooks/post-commit', "echo x >.git", 'echo x >>"$(git rev-parse --git-dir)"/commondir'):
+                assert linked.enter("sh", "-c", attack).returncode not in (0, 125), attack
+            assert linked.enter("ls", "-A", str(box.project)).stdout.split() == [".git"]
+        finally:
+            box.remove()
+
+
+def test_without_a_workspace_the_project_is_it(own: Box) -> None:
+    """8: a command got no directory; its network was none. From outside of the project it starts in its root."""
+    elsewhere = own.run("--manifest", str(own.project / "wave.yaml"), "-s", "default", "--", "sh", "-c", "pwd; ls wave.yaml; ls /sys/class/net", cwd=own.base)
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert elsewhere.stdout.split()[:2] == [str(own.project), "wave.yaml"]
+    assert len(elsewhere.stdout.split()) == 2 + len(os.listdir("/sys/class/net"))
+    (own.project / "deep").mkdir()
+    assert own.run("-s", "n", "--", "pwd", cwd=own.project / "deep").stdout == f"{own.project}/deep\n"
+
+
+# --- images
+
+
+def test_what_an_image_would_start_or_keep_does_not_matter(engine: Engine) -> None:
+    """An entrypoint, a volume, which would be a directory on the disk, a user, a health check, variables, a working directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        changes = ('ENTRYPOINT ["/bin/false"]', 'VOLUME ["/data", "/da:ta"]', "USER 0", "WORKDIR /data", "HEALTHCHECK CMD touch /tmp/checked", "ENV HOME=/image LD_X=1")
+        words = [word for change in changes for word in ("--change", change)]
+        done = engine.run("import", *words, pack("bare", Path(directory)), "wavegen-test:odd")
+        assert done.returncode == 0, done.stderr
+    text = "metadata: {name: x}\nruntime: {sandbox: {docker_image: 'wavegen-test:odd', limits: {tmp: 4m}, shells: {n: {network: none}}}}\n"
+    box = Box.made(engine, text, caller=users()[-1])
+    try:
+        code = 'id -u; pwd; echo "$HOME"; dd if=/dev/zero of=/data/x bs=1M 2>/dev/null; stat -c %s /data/x; touch /x'
+        done = box.enter("sh", "-c", code)
+        assert done.stdout.split() == [str(box.uid), str(box.project), str(box.home), str(4 << 20)], done.stderr
+        assert "Read-only file system" in done.stderr
+        assert engine.run("volume", "ls", "-q").stdout == ""
+    finally:
+        box.remove()
+        engine.run("rmi", "wavegen-test:odd")
+
+
+def test_an_image_without_perl_and_python_has_one_layer_less(engine: Engine) -> None:
+    text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{docker_image: '{engine.image('bare')}', default_allowed_domains: [a.example], shells: {{n: {{network: none}}}}}}}}\n"
+    box = Box.made(engine, text, caller=users()[-1])
+    try:
+        done = box.enter("sh", "-c", "echo in; touch .wavegen/x; exit 3")
+        assert (done.returncode, done.stdout) == (3, "in\n"), done.stderr
+        assert "Read-only file system" in done.stderr
+        judged = box.enter("true", shell="restricted")
+        assert (judged.returncode, judged.stdout) == (125, "")
+        assert "the image has neither python3 nor perl, without which no connection can be judged" in judged.stderr
+    finally:
+        box.remove()
+
+
+# --- podman
+
+
+PODMEN = [pytest.param(name, marks=pytest.mark.needs(need)) for name, need in (("podman", "podman"), ("rootless", "podman-rootless"))]
+
+
+@pytest.fixture(scope="module", params=PODMEN)
+def pod(request: pytest.FixtureRequest) -> Iterator[Box]:
+    real: Podman = request.getfixturevalue(request.param)
+    made = filled(Box.made(real, MANIFEST, caller=users()[-1] if request.param == "rootless" else os.getuid()))
+    yield made
+    assert until(lambda: not made.left()), made.left()
+    made.remove()
+
+
+def test_podman_holds_the_same(pod: Box) -> None:
+    found = pod.python(FACTS, shell="n", env={**pod.environment(), **HOSTS})
+    assert isinstance(found, dict)
+    zero = "0" * 16
+    assert found["status"] == {"CapEff": zero, "CapBnd": zero, "CapPrm": zero, "CapAmb": zero, "NoNewPrivs": "1", "Seccomp": "2"}
+    assert found["ids"][:2] == [[pod.uid] * 3, [pod.uid] * 3]
+    assert (found["network"], found["limits"], found["fds"]) == (["lo"], [0, 0], [0, 1, 2])
+    assert {name: said for kind in ("held", "made", "moved") for name, said in found[kind].items() if said == "done"} == {}
+    assert set(found["writable"].values()) == {"done"}
+    assert found["secret"][:3] == ["Permission denied", [], False]
+    assert found["run"] == {"/tmp": 7, str(pod.home): 7, ".": 7}
+    assert found["sizes"] == dict.fromkeys(("/tmp", "/var/tmp", "/run", "/dev/shm"), 8 << 20)
+    assert found["own"]["TOKEN_A"] == HOSTS["TOKEN_A"]
+    assert "sesame" not in str(found)
+    if not pod.engine.who or os.path.exists("/sys/fs/cgroup/cgroup.controllers"):  # type: ignore[union-attr]
+        assert (found["pids"], found["memory"], found["cpus"][0]) == (["64"], [str(256 << 20)], "150000")
+
+
+def test_podman_passes_status_words_input_and_signals_on(pod: Box) -> None:
+    for status in (0, 3, 125, 126, 137):
+        done = pod.enter("sh", "-c", f"exit {status}")
+        assert done.returncode == status, done.stderr
+    words = ("", "a b", "$HOME", "*", "\n", "é")
+    done = pod.enter("sh", "-c", 'cat; echo err >&2; printf "<%s>" "$@"', "sh", *words, stdin="in")
+    assert (done.returncode, done.stdout) == (0, "in" + "".join(f"<{word}>" for word in words)), done.stderr
+    for name in ("TERM", "INT", "HUP", "USR1"):
+        with pod.open("sh", "-c", f"trap 'echo got; exit 9' {name}; echo up; while :; do sleep 0.05; done") as process:
+            assert process.stdout
+            assert process.stdout.readline() == b"up\n"
+            process.send_signal(getattr(signal, f"SIG{name}"))
+            assert process.communicate(timeout=30)[0] == b"got\n"
+            assert process.returncode == 9
+
+
+@pytest.mark.parametrize("who", ["script", "client"])
+def test_nothing_of_podman_is_left_when_it_is_killed(pod: Box, who: str) -> None:
+    with pod.open("sh", "-c", "trap '' TERM INT HUP; echo up; sleep 600") as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        name = f"wavegen-{process.pid}-"
+        client = [pid for pid, line in command_lines().items() if name in line and "\0run\0" in line and "conmon" not in line]
+        for pid in [process.pid] if who == "script" else client:
+            os.kill(pid, signal.SIGKILL)
+        process.wait(20)
+        assert until(lambda: not pod.left(), 15), pod.left()
+        assert until(lambda: not [line for line in command_lines().values() if name in line], 10)
+
+
+def test_podman_judges_names(pod: Box) -> None:
+    site = Server(web)
+    code = "import urllib.request as r\nprint(r.urlopen('http://good.example.com/', timeout=10).read())\ntry: r.urlopen('http://other.example.com/', timeout=10)\nexcept OSError: print('refused')"
+    try:
+        done = pod.enter(*site.at("good.example.com", 80), "--", PYTHON, "-c", code, shell="restricted")
+    finally:
+        site.close()
+    assert (done.returncode, done.stdout) == (0, "b'ok'\nrefused\n"), done.stderr
