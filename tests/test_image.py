@@ -201,8 +201,8 @@ BASE = """\
 #   docker build -t wavegen/demo:latest .wavegen/docker
 # (podman build takes the same words.) Nothing of the project is sent there, and no secret is asked for.
 # Where Nix is, it builds the image of the flake's own packages instead: nix build .#image && docker load <result.
-# Started from `nix develop`, containers see /nix/store read-only and find those by PATH: then a base with what stands
-# first below is enough. Each package stands below the line that asks for it.
+# Started where the PATH leads to Nix's store (nix develop .#yolo, direnv), containers see it read-only: then a base
+# with what stands first below is enough. Each package stands below the line that asks for it.
 # wave.yaml:4
 FROM alpine:3@sha256:HEX
 USER 0:0

@@ -210,6 +210,18 @@ def test_the_image_of_nix_is_the_one_that_containers_are_started_from(nix: NixEn
         assert "etc/ssl/certs/ca-certificates.crt" in names
 
 
+@pytest.mark.needs("docker")
+@pytest.mark.parametrize("shell", ["default", "restricted"])
+def test_a_container_has_the_packages_that_the_path_leads_to_whatever_its_image(nix: NixEnv, tmp_path: Path, engine: Engine, shell: str) -> None:
+    made = make(nix, tmp_path, MANIFEST.replace("  sandbox:\n", f"  sandbox:\n    docker_image: '{engine.image()}'\n"))
+    if os.geteuid() == 0:  # root's containers run as the project's owner
+        subprocess.run(["chown", "-R", "65534:65534", made], check=True)
+    environment = {name: value for name, value in engine.environment().items() if name != "PATH"}
+    develop = ["develop", ".#yolo", "--command", f".wavegen/docker/run-{shell}", "hello"]
+    done = nix.run(develop, made, env=environment)
+    assert (done.returncode, done.stdout) == (0, "Hello from the stub nixpkgs\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     ("written", "expected"),
     [

@@ -16,7 +16,8 @@ from wavegen.seccomp.oci import profile as oci_profile
 
 NAME = "docker"
 DIRECTORY = ".wavegen/docker"
-_STORES = ("nix/store", "gnu/store")
+# Stores of packages, and who the user is: ssh, for one, ends where an uid has no name.
+_HOSTS = ("nix/store", "gnu/store", "etc/passwd", "etc/group")
 _KEYS = "ctrl-@,ctrl-^,ctrl-_,ctrl-@"
 
 
@@ -69,8 +70,11 @@ def _settings(plan: Plan) -> Iterator[RuleLine]:
 
 
 def _inside(shell: Policy) -> tuple[PathRule, ...]:
-    """What is shown of the host: what the manifest names, stores of packages, and files of the fence. The rest is the image's."""
-    kept = tuple(rule for rule in ground(shell) if rule.origin.at or rule.path.tail in _STORES or (rule.access is Access.SCRATCH) is (rule.source is None))
+    """What is shown of the host: what the manifest names, stores of packages, names of users, and files of the fence. The rest is the image's."""
+    kept = tuple(rule for rule in ground(shell) if rule.origin.at or rule.path.tail in _HOSTS or (rule.access is Access.SCRATCH) is (rule.source is None))
+    # Where bwrap shows the whole root, no rule names them.
+    named = {rule.path.tail for rule in kept}
+    kept += tuple(rule for rule in defaults.MINIMAL_ROOT if rule.path.tail in _HOSTS and rule.path.tail not in named)
     # An engine puts a copy of the host's resolv.conf there, whatever the network.
     return (*kept, *(defaults.NETWORK_FILES if shell.network.mode is NetworkMode.NONE else ()))
 
