@@ -27,6 +27,8 @@ AS_ROOT = () if os.geteuid() == 0 else ("sudo", "-n")
 USER, NOBODY = 23456, 65534
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 CGROUPS = "/sys/fs/cgroup"
+# podman would raise them, which root may not everywhere.
+LIMITS = 'default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]'
 
 # $1: the daemon's directory, $2: its cgroup, $3 and $4: the owner of its socket, $5: what runs inside the namespaces. Standard input is
 # what the tests' end is seen by.
@@ -130,7 +132,8 @@ class Podman:
         """The script first on the PATH, and the user's own places where it is a user's. Who starts the system's podman all the same
         finds the same settings."""
         found = {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}", "PODMAN_IGNORE_CGROUPSV1_WARNING": "1"}
-        found |= {"CONTAINERS_CONF": f"{self.directory}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{self.directory}/storage.conf"}
+        if not self.home:
+            found |= {"CONTAINERS_CONF": f"{self.directory}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{self.directory}/storage.conf"}
         if self.home:
             found |= {"HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home.parent / "runtime")}
             kinds = {"CONFIG": ".config", "CACHE": ".cache", "DATA": ".local/share", "STATE": ".local/state"}
@@ -215,8 +218,13 @@ def podman() -> Iterator[Podman]:
     if not found or not runc:
         raise FileNotFoundError("podman" if not found else "runc")
     _program(directory / "runc", f'exec {shlex.quote(runc)} --root {directory}/containers "$@"')
-    _settings(directory, directory, directory / "runc")
-    program = Podman(directory, str(_podman(directory, found, AS_ROOT)), directory / "bin")
+    own = {"tmp_dir": f"{directory}/tmp", "cgroup_manager": "cgroupfs", "events_logger": "file", "runtime": "runc"}
+    lines = ("[containers]", LIMITS, "[engine]", *(f'{name} = "{value}"' for name, value in own.items()), "[engine.runtimes]", f'runc = ["{directory}/runc"]', "")
+    (directory / "containers.conf").write_text("\n".join(lines))
+    (directory / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/storage"\nrunroot = "{directory}/run"\n')
+    program = Podman(directory, str(directory / "bin/podman"), directory / "bin")
+    words = [*AS_ROOT, "env", *(f"{name}={value}" for name, value in program.environment().items() if name != "PATH"), found]
+    _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
     try:
         yield program
     finally:
@@ -225,21 +233,6 @@ def podman() -> Iterator[Podman]:
         subprocess.run((*AS_ROOT, "sh", "-c", remove, "remove", directory), check=True)
         for place in sorted(cgroups("libpod_parent"), reverse=True):
             subprocess.run((*AS_ROOT, "rmdir", place), stderr=subprocess.DEVNULL, check=False)
-
-
-def _settings(directory: Path, place: Path, runc: Path) -> None:
-    """containers.conf and storage.conf of a podman that keeps everything below a place."""
-    # Limits: podman would raise them, which root may not everywhere. cgroup_manager: there may be no systemd.
-    engine = {"tmp_dir": f"{place}/tmp", "cgroup_manager": "cgroupfs", "events_logger": "file", "runtime": "runc"}
-    lines = ("[containers]", 'default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]', "[engine]", *(f'{name} = "{value}"' for name, value in engine.items()))
-    (directory / "containers.conf").write_text("\n".join((*lines, "[engine.runtimes]", f'runc = ["{runc}"]', "")))
-    (directory / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{place}/storage"\nrunroot = "{place}/run"\n')
-
-
-def _podman(directory: Path, found: str, before: Sequence[str]) -> Path:
-    """A script that starts it with these settings."""
-    conf = [f"CONTAINERS_CONF={directory}/containers.conf", f"CONTAINERS_STORAGE_CONF={directory}/storage.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1"]
-    return _program(directory / "bin/podman", f'exec {shlex.join([*before, "env", *conf, found, "--log-level", "error"])} "$@"')
 
 
 # $0: a mount namespace, in which the user has a name and further ids; it is entered without another process, for the sake of signals.
@@ -269,10 +262,17 @@ def rootless() -> Iterator[Podman]:
         (directory / name).write_text(Path("/etc", name).read_text() + lines[name])
     for name in ("subuid", "subgid"):
         (directory / name).write_text("wavegen-test:1000000:65536\n")
-    _settings(directory, mine, Path(runc))
-    _podman(directory, found, ("env", f"XDG_RUNTIME_DIR={mine}/runtime"))
-    bind = 'for name in passwd group subuid subgid; do [ -e /etc/$name ] || exit 1; mount --bind "$0/$name" /etc/$name; done; echo; read -r _'
-    namespace = ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory)) if user == USER else ("sh", "-c", "echo; read -r _")
+    (directory / "containers.conf").write_text(f"[containers]\n{LIMITS}\n")
+    (directory / "real").touch()
+    real = str(directory / "real") if user == USER else found
+    words = [
+        "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", f"XDG_RUNTIME_DIR={mine}/runtime", real,
+        "--root", f"{mine}/storage", "--runroot", f"{mine}/run", "--tmpdir", f"{mine}/tmp", "--storage-driver", "overlay", "--cgroup-manager", "cgroupfs",
+        "--events-backend", "file", "--runtime", runc, "--log-level", "error",
+    ]  # fmt: skip
+    _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
+    bind = 'for name in passwd group subuid subgid; do [ -e /etc/$name ] || exit 1; mount --bind "$0/$name" /etc/$name; done; mount --bind "$1" "$0/real"; mount --bind "$0/bin/podman" "$1"; echo; read -r _'
+    namespace = ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory), found) if user == USER else ("sh", "-c", "echo; read -r _")
     holder = subprocess.Popen(namespace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     who = ("sh", "-c", AS_USER, f"/proc/{holder.pid}/ns/mnt") if user == USER else ()
     program = Podman(directory, str(directory / "bin/podman"), directory / "bin", who, mine / "home")
