@@ -97,14 +97,12 @@ shown() { # whether something of the host is mounted at a path, or above
 }
 
 scratch() { # an empty directory of a bounded size; programs may be run there, as builds do
-  local mode=1777 owner=''
+  local mode=1777 owner=",uid=$wg_uid,gid=$wg_gid"
   [[ $1 != */shm ]] || return 0  # --shm-size
   [[ $1 != *:* ]] || die "$1: no engine makes an empty directory at a path with a colon" 'write home: private'
-  if [[ $1 == "$wg_home" ]]; then
-    mode=0700
-    # Of the two only docker knows uid=, and only podman U.
-    if [[ $wg_kind == podman ]]; then owner=,U; else owner=,uid=$wg_uid,gid=$wg_gid; fi
-  fi
+  [[ $1 != "$wg_home" ]] || mode=0700
+  # The command's own, as runc gives it the mode of what the image has there. Of the two only docker knows uid=, and only podman U.
+  [[ $wg_kind != podman ]] || owner=,U
   wg_engine_words+=(--tmpfs "$1:rw,exec,nosuid,nodev,size=$2,mode=$mode$owner")
 }
 

@@ -138,6 +138,8 @@ identity() {
     ((EUID == 0)) || wg_engine_words+=(--userns keep-id)
     [[ " ${wg_options[*]} " == *' --network host '* ]] || wg_engine_words+=(--sysctl net.ipv4.ip_unprivileged_port_start=0)
     [[ ! -e /sys/fs/selinux/enforce ]] || labels
+    first_process
+    ((EUID != 0)) || own_limits
     ((EUID == 0)) || [[ -f /sys/fs/cgroup/cgroup.controllers ]] || note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
   fi
   if ((EUID == 0)); then
@@ -151,6 +153,30 @@ identity() {
     ((${#wg_made[@]} == 0)) || chown -h -- "$wg_uid:$wg_gid" "${wg_made[@]}" || die "${wg_made[*]} cannot be given to the project's owner" 'see its permissions'
   fi
   wg_engine_words+=(--user "$wg_uid:$wg_gid")
+}
+
+# What --init starts is a package of its own, which podman can do without. Any that needs no library of the image does it.
+first_process() {
+  local name
+  for name in /usr/libexec/podman /usr/local/libexec/podman /usr/local/lib/podman /usr/lib/podman; do [[ ! -x $name/catatonit ]] || return 0; done
+  for name in catatonit tini-static docker-init; do
+    if tool "$name"; then
+      wg_engine_words+=(--init-path "$REPLY")
+      return 0
+    fi
+  done
+}
+
+# Root's podman raises what is not named, which root may not everywhere: not in a container.
+own_limits() {
+  local line words
+  while IFS= read -r line; do
+    read -r -a words <<<"${line#Max *s  }"
+    case $line in
+      'Max processes '*) [[ ${words[1]} == unlimited ]] || wg_engine_words+=(--ulimit "nproc=${words[1]}:${words[1]}") ;;
+      'Max open files '*) wg_engine_words+=(--ulimit "nofile=${words[1]}:${words[1]}") ;;
+    esac
+  done </proc/self/limits
 }
 
 note_once() { # which file says that it was said, what
@@ -355,9 +381,10 @@ main() {
   REPLIES+=(--limit core=0 --limit nofile="$wg_files")
   [[ -z $wg_frozen || -n $wg_nested ]] || REPLIES+=(--write /workspace)
   local wg_inside=(/bin/sh "$wg_runtime/contained.sh" "$wg_runtime" "$REPLY" "${wg_proxied:-0}" "${#REPLIES[@]}" "${REPLIES[@]}" "${wg_command[@]}")
-  local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
+  # Each adds words.
   hear_engine
   hear_image
+  local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
   ((EUID != 0)) || chown -- "$wg_uid:$wg_gid" "$wg_run/inside" "$wg_run/inside/report" || die "$wg_run cannot be given to the project's owner" 'see its permissions'
   if [[ -n $wg_print ]]; then
     printf '%q\n' "${wg_client_words[@]}" "$wg_image" "${wg_inside[@]}"
