@@ -347,6 +347,7 @@ main() {
     ! tool stty || { wg_stty=$REPLY wg_terminal=$("$REPLY" -g); }
   fi
   start_directory
+  only_utf8 'a path' "$REPLY"
   wg_engine_words+=(--workdir "$REPLY" --name "$wg_name")
   bind "$wg_run/inside" /run/wavegen readonly
   only_utf8 'a word' "${wg_command[@]}"

@@ -6,9 +6,11 @@
 # --volume knows no path with a colon. So each path is a field of --mount, physical, and there.
 wg_engine_words=() wg_host_mounts=()
 
-# A field of a line of comma separated values (RFC 4180), as --mount reads it.
+# A field of a line of comma separated values (RFC 4180), as --mount reads it. Go's reader takes the CR from each CRLF, also in quotes:
+# it would be another path, which a command could have made, and a link.
 field() { # name, value
-  REPLY="\"$1=${2//\"/\"\"}\""
+  local value=${2//\"/\"\"}
+  REPLY="\"$1=${value//$'\r\n'/$'\r\r\n'}\""
 }
 
 bind() { # the host's path, the path inside, anything: read-only
@@ -24,7 +26,9 @@ only_utf8() { # what it is, its parts
   local what=$1 LC_ALL=C
   shift
   [[ $* == *[$'\x80'-$'\xff']* ]] || return 0
-  printf '%s\0' "$@" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 || die "$what that is not UTF-8 cannot be handed to a container" 'use UTF-8'
+  # glibc's iconv lets numbers beyond U+10FFFF pass, which Go does not.
+  [[ $* != *[$'\xf5'-$'\xff']* && $* != *$'\xf4'[$'\x90'-$'\xbf']* ]] && printf '%s\0' "$@" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 ||
+    die "$what that is not UTF-8 cannot be handed to a container" 'use UTF-8'
 }
 
 # The places in wg_mounts as the engine's words. Of two for one path the later one holds, as with bwrap.
