@@ -102,3 +102,85 @@ def test_a_path_is_not_taken_for_another(box: Attacked, name: str, taken_for: st
     assert SECRET not in done.stdout
     assert not (box.home / "written").exists()
     assert done.returncode == 0 or (done.returncode == 125 and "not UTF-8" in done.stderr), done.stderr
+
+
+# --- what is left for a later step
+
+LEFT = """
+cd /workspace/output && mkdir d e 'e/x
+y' && ln -s "$HOME/secret" d/link && cp /bin/true d/program && chmod 4755 d/program && mkfifo e/pipe && ln -s / 'e/x
+y/link' && chmod 0 d 'e/x
+y' e .
+"""
+
+
+def test_what_cannot_be_looked_into_holds_no_link_either(box: Attacked) -> None:
+    done = box.enter("--output", "out", "sh", "-c", LEFT)
+    assert (done.returncode, done.stderr.count("what is no plain file was left behind: 3")) == (0, 1), done.stderr
+    found = {str(path.relative_to(box.project / "out")): path.lstat() for path in (box.project / "out").rglob("*")}
+    assert set(found) == {"d", "e", "e/x\ny", "d/program"}
+    assert all(entry.st_mode & 0o7000 == 0 and entry.st_uid == box.uid for entry in found.values())
+
+
+def test_a_directory_for_the_output_is_there_only_when_something_ran(box: Attacked) -> None:
+    (box.project / "out").mkdir()
+    before = sorted(os.listdir(box.project))
+    box.own()
+    assert box.enter("--print", "--output", "out", "true").returncode == 0
+    assert sorted(os.listdir(box.project)) == before
+    box.write("wave.yaml", box.project.joinpath("wave.yaml").read_text().replace(box.engine.image(), "there-is-none:here"))
+    assert box.render().returncode == 0
+    done = box.enter("--output", "out", "true")
+    assert (done.returncode, "there-is-none:here is not here" in done.stderr) == (125, True), done.stderr
+    assert sorted(os.listdir(box.project)) == before
+
+
+# A command of another shell, which waits for the directory of an output and puts a link in its place.
+EXCHANGE = """
+import os, sys
+while True:
+    for name in os.listdir("."):
+        if ".wavegen-" in name and not os.path.islink(name):
+            try:
+                os.rename(name, "taken"), os.symlink(sys.argv[1], name)
+            except OSError:
+                continue
+            print("done", flush=True), sys.exit()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_root_gives_nothing_away_but_the_output(engine: Engine) -> None:
+    box = attacked(engine, 0)
+    target = box.base / "root/file"
+    target.write_text(SECRET)
+    with subprocess.Popen([*box.as_owner(), "/usr/bin/python3", "-I", "-c", EXCHANGE, str(target)], cwd=box.project, stdout=subprocess.PIPE) as other:
+        box.enter("--output", "out", "true")
+        assert other.stdout
+        assert other.stdout.readline() == b"done\n"
+    assert target.stat().st_uid == 0
+    box.remove()
+
+
+def test_nothing_in_the_private_home_is_roots(box: Attacked) -> None:
+    """An engine makes the places that it mounts something on, where they are missing."""
+    (box.home / "given/deep").mkdir(parents=True)
+    (box.home / ".config").mkdir()
+    (box.home / ".config/tool.conf").write_text("x")
+    box.own()
+    if not box.caller:
+        for name in ("given", ".config"):
+            (box.home / name).rename(box.base / "root" / name)
+        (box.base / "root").chmod(0o711)
+    done = box.enter("sh", "-c", "cat ~/.config/tool.conf; touch ~/given/deep/x")
+    assert (done.returncode, done.stdout) == (0, "x"), done.stderr
+    assert [path for path in (box.kept, *box.kept.rglob("*")) if path.lstat().st_uid != box.uid] == []
+    assert (box.kept / ".config/tool.conf").read_text() == ""
+
+
+def test_what_runs_the_client_does_not_loosen_it(box: Attacked) -> None:
+    """An older API has no control groups of a container's own, and the client says nothing."""
+    words = ("sh", "-c", "cat /proc/self/cgroup")
+    shown = box.enter(*words).stdout
+    done = box.enter(*words, env=box.environment(DOCKER_API_VERSION="1.24", DOCKER_DEFAULT_PLATFORM="linux/arm64", DOCKER_CONTENT_TRUST="1"))
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr

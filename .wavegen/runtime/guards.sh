@@ -55,7 +55,7 @@ repositories() { # directory, what is shown there, how deep
 directories_in() { # their names into REPLIES, with a / behind, but for links and where nobody keeps repositories
   local name
   REPLIES=()
-  builtin cd -P -- "$1" || return 0
+  builtin cd -P -- "$1" 2>/dev/null || return 0
   shopt -s dotglob nullglob extglob
   set +f
   REPLIES=($pattern/)

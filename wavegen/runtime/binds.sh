@@ -26,9 +26,10 @@ only_utf8() { # what it is, its parts
   local what=$1 LC_ALL=C
   shift
   [[ $* == *[$'\x80'-$'\xff']* ]] || return 0
-  # glibc's iconv lets numbers beyond U+10FFFF pass, which Go does not.
-  [[ $* != *[$'\xf5'-$'\xff']* && $* != *$'\xf4'[$'\x90'-$'\xbf']* ]] && printf '%s\0' "$@" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1 ||
+  # Numbers beyond U+10FFFF: glibc's iconv lets them pass, Go does not.
+  if [[ $* == *[$'\xf5'-$'\xff']* || $* == *$'\xf4'[$'\x90'-$'\xbf']* ]] || ! printf '%s\0' "$@" | iconv -f UTF-8 -t UTF-8 >/dev/null 2>&1; then
     die "$what that is not UTF-8 cannot be handed to a container" 'use UTF-8'
+  fi
 }
 
 # The places in wg_mounts as the engine's words. Of two for one path the later one holds, as with bwrap.
