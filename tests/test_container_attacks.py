@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,9 +179,57 @@ def test_nothing_in_the_private_home_is_roots(box: Attacked) -> None:
     assert (box.kept / ".config/tool.conf").read_text() == ""
 
 
-def test_what_runs_the_client_does_not_loosen_it(box: Attacked) -> None:
-    """An older API has no control groups of a container's own, and the client says nothing."""
+def test_the_clients_environment_asks_for_nothing(box: Attacked) -> None:
+    """Another API, another machine's image, a signature of it: each would be the end of the start."""
     words = ("sh", "-c", "cat /proc/self/cgroup")
     shown = box.enter(*words).stdout
     done = box.enter(*words, env=box.environment(DOCKER_API_VERSION="1.24", DOCKER_DEFAULT_PLATFORM="linux/arm64", DOCKER_CONTENT_TRUST="1"))
     assert (done.returncode, done.stdout) == (0, shown), done.stderr
+
+
+# --- two shells at once
+
+
+def exchanged(box: Attacked, place: Path, link: Path, *command: str) -> tuple[int, str, str]:
+    """A shell that starts while a command of another puts a link in the place of a directory: once that was looked at, before it is mounted."""
+    argv = box.argv("default", command)
+    with subprocess.Popen(
+        argv, cwd=box.project, env=box.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not list(Path("/tmp").glob(f"wavegen-{process.pid}-*/inside/mounts")):
+            assert process.poll() is None
+            time.sleep(0.002)
+        place.rename(place.with_name("aside"))
+        place.symlink_to(link)
+        shown, said = process.communicate(timeout=60)
+    return process.returncode, shown, said
+
+
+@pytest.mark.parametrize("of", ["source", "target"])
+def test_what_was_exchanged_meanwhile_starts_nothing(box: Attacked, of: str) -> None:
+    """A repository of a command's own is held by writable mounts, of what its path then leads to; below the private home the engine follows links inside."""
+    link, place = box.home, box.project / "a repo"
+    if of == "target":
+        place = box.project / "a repo/.git"
+        link = box.project / "other"
+        link.mkdir()
+    (box.project / "a repo/.git/hooks").mkdir(parents=True)
+    for path in (link, link / "hooks", link / ".git/hooks"):
+        path.mkdir(parents=True, exist_ok=True)
+    box.own()
+    status, shown, said = exchanged(box, place, link, "sh", "-c", "cat 'a repo/secret'; echo ran; echo x >'a repo/written'")
+    assert (status, shown) == (125, ""), said
+    assert "is not what was to be mounted there" in said
+    assert not (box.home / "written").exists()
+    place.unlink()
+    assert box.enter("true").returncode == 0
+
+
+def test_what_is_mounted_is_what_was_asked_for(box: Attacked) -> None:
+    """Whatever the names: the kernel writes blanks and backslashes in another way."""
+    for name in ("a b", "a\\040b", "\\", "tab\tnl\ncr\r", "#", "\u00e9"):
+        (box.project / name / ".git/hooks").mkdir(parents=True)
+    box.own()
+    done = box.enter("sh", "-c", 'for hooks in */.git/hooks; do touch "$hooks/x" 2>/dev/null || echo held; done; cat /run/wavegen/mounts')
+    assert (done.returncode, done.stdout.count("held\n")) == (0, 6), done.stderr
+    assert done.stdout.count("/.git/hooks ro\n") == 6

@@ -35,7 +35,7 @@ endpoint() {
     *) die "docker's daemon is elsewhere (${DOCKER_HOST%%:*}), and would look for the project there" 'use the daemon of this machine: DOCKER_HOST=unix:///var/run/docker.sock' ;;
   esac
   unset DOCKER_CONTEXT
-  # With an older API the client leaves out options without a word.
+  # Asked for another API or another machine's image, the client refuses, or takes what was not meant.
   declare -g +x DOCKER_API_VERSION DOCKER_CONTENT_TRUST DOCKER_DEFAULT_PLATFORM
 }
 
@@ -377,6 +377,7 @@ main() {
   only_utf8 'a path' "$REPLY"
   wg_engine_words+=(--workdir "$REPLY" --name "$wg_name")
   bind "$wg_run/inside" /run/wavegen readonly
+  (umask 022 && expected >"$wg_run/inside/mounts") || die "$wg_run/inside/mounts cannot be written" 'make room in /tmp'
   only_utf8 'a word' "${wg_command[@]}"
   nix_path
   shim_rights
