@@ -179,6 +179,28 @@ def test_nothing_in_the_private_home_is_roots(box: Attacked) -> None:
     assert (box.kept / ".config/tool.conf").read_text() == ""
 
 
+def test_the_repository_of_a_worktree_is_held_below_the_home(box: Attacked) -> None:
+    """Its own directories are not there: what leads to it in the private home is made, is the owner's, and stays."""
+    home = Path(box.environment()["HOME"])
+    git = ["git", "-c", "safe.directory=*", "-c", "user.name=n", "-c", "user.email=e", "-C", str(home / "code/repo")]
+    (home / "code/repo").mkdir(parents=True)
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"], ["worktree", "add", "-q", str(box.base / "tree")]):
+        subprocess.run([*git, *words], check=True)
+    (box.base / "tree/.git").rename(box.project / ".git")
+    (home / "code/repo/.git/worktrees/tree/gitdir").write_text(f"{box.project}/.git\n")
+    box.own()
+    if not box.caller:
+        subprocess.run(["chown", "-R", f"{box.uid}:{box.uid}", str(home / "code")], check=True)
+        home.chmod(0o711)
+    done = box.enter("sh", "-c", "git log --format=%s; mv ~/code ~/x; mv ~/code/repo ~/x; git branch other && echo made")
+    assert (done.returncode, done.stdout) == (0, "first\nmade\n"), done.stderr
+    assert [path for path in (box.kept, *box.kept.rglob("*")) if path.lstat().st_uid != box.uid] == []
+    (box.kept / "code/repo/.git").rmdir()
+    (box.kept / "code/repo/.git").symlink_to(box.project)
+    done = box.enter("git", "log")
+    assert (done.returncode, "is a symlink where" in done.stderr) == (125, True), done.stderr
+
+
 def test_the_clients_environment_asks_for_nothing(box: Attacked) -> None:
     """Another API, another machine's image, a signature of it: each would be the end of the start."""
     words = ("sh", "-c", "cat /proc/self/cgroup")

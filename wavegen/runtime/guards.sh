@@ -107,6 +107,7 @@ linked_worktree() {
   case $common/ in "$wg_kept"/* | "$wg_state"/*) return 0 ;; esac
   [[ $common != "$wg_home" && $wg_home/ != "$common"/* ]] || return 0
   rule worktree - "$common"
+  hold "$((${#wg_at[@]} - 1))"
   repository "$common" "$common"
 }
 
