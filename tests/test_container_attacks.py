@@ -21,6 +21,7 @@ runtime:
     paths: [{path: ~/.config/tool.conf, access: read, optional: true}, {path: ~/given/deep, access: write, optional: true}]
 """
 SECRET = "the real home's"
+RENAME = "python3 -c 'import os, sys; os.rename(sys.argv[1], sys.argv[1] + str(9))' 2>/dev/null"
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,12 @@ def test_nothing_in_the_private_home_is_roots(box: Attacked) -> None:
     assert (box.kept / ".config/tool.conf").read_text() == ""
 
 
+def test_the_environment_does_not_say_who_the_command_is(box: Attacked) -> None:
+    names = ("GROUPS", "EUID", "UID", "IFS", "POSIXLY_CORRECT", "SHELLOPTS", "wg_gid", "wg_uid", "wg_binds")
+    done = box.enter("sh", "-c", 'echo "$(id -u):$(id -g) $(stat -c %u:%g .)"', env=box.environment(**dict.fromkeys(names, "0")))
+    assert (done.returncode, done.stdout) == (0, f"{box.uid}:{box.uid} {box.uid}:{box.uid}\n"), done.stderr
+
+
 def test_the_repository_of_a_worktree_is_held_below_the_home(box: Attacked) -> None:
     """Its own directories are not there: what leads to it in the private home is made, is the owner's, and stays."""
     home = Path(box.environment()["HOME"])
@@ -192,7 +199,7 @@ def test_the_repository_of_a_worktree_is_held_below_the_home(box: Attacked) -> N
     if not box.caller:
         subprocess.run(["chown", "-R", f"{box.uid}:{box.uid}", str(home / "code")], check=True)
         home.chmod(0o711)
-    done = box.enter("sh", "-c", "git log --format=%s; mv ~/code ~/x; mv ~/code/repo ~/x; git branch other && echo made")
+    done = box.enter("sh", "-c", f"git log --format=%s; {RENAME} ~/code; {RENAME} ~/code/repo; git branch other && echo made")
     assert (done.returncode, done.stdout) == (0, "first\nmade\n"), done.stderr
     assert [path for path in (box.kept, *box.kept.rglob("*")) if path.lstat().st_uid != box.uid] == []
     (box.kept / "code/repo/.git").rmdir()

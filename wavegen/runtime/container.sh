@@ -133,7 +133,10 @@ hear_image() {
 # --- whose container
 
 identity() {
-  wg_uid=$EUID wg_gid=${GROUPS[0]}
+  local field
+  # Not GROUPS, which an environment may have, too.
+  while read -r field _ wg_gid _; do [[ $field != Gid: ]] || break; done </proc/self/status
+  wg_uid=$EUID
   if [[ $wg_kind == podman ]]; then
     # What docker leaves to the daemon's defaults: the host's proxies, writable /run, /tmp and /var/tmp, and names of the host. And
     # variables of a user's settings, and the socket of the service manager that podman was started by.
