@@ -262,3 +262,15 @@ def test_what_is_mounted_is_what_was_asked_for(box: Attacked) -> None:
     done = box.enter("sh", "-c", 'for hooks in */.git/hooks; do touch "$hooks/x" 2>/dev/null || echo held; done; cat /run/wavegen/mounts')
     assert (done.returncode, done.stdout.count("held\n")) == (0, 6), done.stderr
     assert done.stdout.count("/.git/hooks ro\n") == 6
+
+
+def test_that_it_was_started_cannot_be_taken_back(box: Attacked) -> None:
+    """Who reads the report in the script's place would have it say that nothing was run."""
+    done = box.enter("sh", "-c", "timeout 1 cat /run/wavegen/report; timeout 1 cat <>/run/wavegen/report; chmod 600 /run/wavegen/report; exit 5")
+    assert (done.returncode, done.stdout) == (5, ""), done.stderr
+    read, write = os.pipe()
+    argv = box.argv("default", ("--report", str(write), "sh", "-c", r"printf 'unfenced\nstarted\n' >/run/wavegen/report; exit 5"))
+    done = subprocess.run(argv, cwd=box.project, env=box.environment(), pass_fds=(write,), capture_output=True, text=True, timeout=60)
+    os.close(write)
+    with open(read) as stream:
+        assert (done.returncode, stream.read()) == (5, "started\n"), done.stderr

@@ -175,8 +175,9 @@ make_run_directory() {
   trap 'rm -rf -- "$wg_run"; [[ -z $wg_collected ]] || rmdir -- "$wg_collected" 2>/dev/null' EXIT
   (umask 077 && : >"$wg_run/nothing" && chmod 0 "$wg_run/nothing" && chmod 0555 "$wg_run/empty" && mkfifo -- "$wg_run/inside/report" "$wg_run/life" "$wg_run/gone") ||
     die "$wg_run cannot be filled" 'make room in /tmp'
-  # Now, as later it may be what somebody else has put there.
+  # Now, as later it may be what somebody else has put there; and nobody else is to read what is for this script.
   exec {wg_report}<>"$wg_run/inside/report"
+  chmod 0200 "$wg_run/inside/report" || die "$wg_run cannot be filled" 'make room in /tmp'
 }
 
 variables() {
