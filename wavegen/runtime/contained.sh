@@ -39,7 +39,7 @@ $wg_line
       # The first is no command's to exchange. Where the kernel inside tells of another, it is not the host's.
       [ -n "$wg_comparable" ] || break
       wg_line=${wg_line#* * }
-      echo "wavegen: error: at ${wg_line% *} is not what was to be mounted there (another shell of the project may have exchanged it: try again when that has ended)" >&2
+      printf 'wavegen: error: at %s is not what was to be mounted there (another shell of the project may have exchanged it: try again when that has ended)\n' "${wg_line% *}" >&2
       exit 125
       ;;
   esac
