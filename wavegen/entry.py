@@ -47,15 +47,17 @@ class Entry:
         self.ground, self.shell, self.fenced = ground, shell, fenced
         canary = next((f"127.0.0.1:{port}" for address, port in ground.facts["tcp"] if address == "127.0.0.1"), "")
         self._elsewhere = tuple(word for host, port in elsewhere if canary for word in ("--connect-to", f"{host}:{port}:{canary}"))
-        python = find("python3", ground.root, SYSTEM)
+        # The image's may be anywhere on its PATH.
+        python = "" if fenced and ground.via == "docker" else find("python3", ground.root, SYSTEM)
         # Where the system has none, the shell's own packages may.
         self.probe = (python or "python3", "-I", "-S", f"{ground.project}/.wavegen/runtime/probe.py")
 
     def argv(self, command: Sequence[str]) -> list[str]:
         """The command line of an entry; without a command, of an interactive one."""
-        if self.ground.via == "wrapper":
+        if self.ground.via != "nix":
+            script = f"docker/run-{self.shell}" if self.fenced and self.ground.via == "docker" else f"bin/{self.shell}"
             # Of a persona the fence is tried, not its agent.
-            return [f"{self.ground.project}/.wavegen/bin/{self.shell}", *self._elsewhere, "--exec", "--", *command]
+            return [f"{self.ground.project}/.wavegen/{script}", *self._elsewhere, "--exec", "--", *command]
         root = self.ground.root
         nix = find("nix", root, (*SYSTEM, *directories(root, os.environ.get("PATH", ""))))
         if not nix:

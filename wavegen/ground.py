@@ -23,13 +23,13 @@ import tempfile
 from collections.abc import Iterable
 from typing import IO, Any, Self, assert_never
 
-from wavegen import outside
+from wavegen import containers, outside
 from wavegen.backends import File
 from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.defaults import MEMORY_SHARE
 from wavegen.errors import MachineError, one_line
 from wavegen.planting import SYSTEM_PATH, Places, plant, plant_canary
-from wavegen.policy import Access, Anchor, HostPath, Policy
+from wavegen.policy import Access, Anchor, HostPath, PathRule, Policy
 from wavegen.probes import NAMESPACES, Fact, Inodes, Need, Value
 from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
 from wavegen.probes.expect import governing
@@ -78,6 +78,8 @@ class Ground:
 
     def __init__(self, project: Project, files: tuple[File, ...], *, under: str | None, via: str) -> None:
         self.root, self.plan, self.files, self.via = project.root, project.plan, files, via
+        self.owner = containers.owner(project.root) if via == "docker" else None
+        """Whose the ground is, where root's containers are somebody else's."""
         self.word, self.marker = secrets.token_hex(16), secrets.token_hex(16)
         self.random = secrets.token_hex(8)
         """What names outside of the ground begin with: nobody can know it before they are there."""
@@ -140,9 +142,10 @@ class Ground:
         files = [f"/dev/shm/{posix}", run, *self.scratch.values()]
         self._told({"word": self.word, "queue": posix, "directories": [self.base, *self.temporary], "files": files})
         try:
-            plant(self.places, self.root, self.plan, self.files, self.word)
+            plant(self.places, self.root, self.plan, self.files, self.word, self.owner)
             for directory in self.temporary:
                 plant_canary(f"{directory}/canary", self.word)
+                self._give(f"{directory}/canary")
         except OSError as failed:
             raise MachineError(f"{failed.filename or self.base} cannot be made: {failed.strerror}", "choose another place with --under DIR") from None
         everywhere = {"/run": run, **{os.path.dirname(place): f"{place}/s" for place in self.temporary}}
@@ -157,6 +160,8 @@ class Ground:
         }
         self.facts |= self._told(told)
         bound = self.facts.pop("bound")
+        for path in bound:
+            self._give(path)
         self.values = self._values()
         self.facts |= {
             "abstract": abstract,
@@ -169,7 +174,7 @@ class Ground:
             "neighbour": f"{self.neighbour}/canary",
             "around": os.path.dirname(self.project),
             "other home": f"{self.places.other_home}/.ssh/id_ed25519",
-            "git": find("git", self.root, tuple(SYSTEM_PATH.split(":"))),
+            "git": "git" if self.via == "docker" else find("git", self.root, tuple(SYSTEM_PATH.split(":"))),
             "setuid helper": f"{self.project}/setuid-helper",
             "filters": _filters(),
             "memory share": _memory() * MEMORY_SHARE // 100,
@@ -177,9 +182,14 @@ class Ground:
             "unheard of": [f"WG_{self.random}", f"wg.{self.random}"],
             "passed values": [digest(value) for value in self.values.values() if value.startswith("passed-")],
             "mounts": _mounts(),
-            "search path": [*SYSTEM_PATH.split(":"), *(os.environ.get("PATH", "").split(":") if self.via == "nix" else ())],
+            "search path": [*SYSTEM_PATH.split(":"), *self._search_path()],
             **{f"namespace {name}": {name: inode} for name, inode in host_namespaces().items()},
         }
+
+    def _give(self, path: str) -> None:
+        """Give the owner something that was made in a directory in which nobody else can put a link."""
+        if self.owner:
+            os.chown(path, *self.owner, follow_symlinks=False)
 
     # --- questions
 
@@ -224,6 +234,16 @@ class Ground:
                 values[rule.name] = known or f"passed-{secrets.token_hex(12)}"
         return values
 
+    def _search_path(self) -> tuple[str, ...]:
+        """What of the caller's PATH is handed to an entry."""
+        match self.via:
+            case "nix":
+                return tuple(entry for entry in os.environ.get("PATH", "").split(":") if os.path.isabs(entry))
+            case "docker":
+                return containers.search_path()
+            case _:
+                return ()
+
     @staticmethod
     def _leads_to_socket(name: str) -> bool:
         return name in TO_SOCKETS or name == "NIX_REMOTE"
@@ -248,7 +268,10 @@ class Ground:
         if self.via == "nix":
             kept = ("NIX_CONFIG", "NIX_CONF_DIR", "NIX_REMOTE", "NIX_STORE_DIR", "NIX_STATE_DIR", "NIX_USER_CONF_FILES", "NIX_SSL_CERT_FILE", "SSL_CERT_FILE")
             variables |= {name: os.environ[name] for name in kept if name in os.environ and name not in self.values}
-            variables["PATH"] += ":" + ":".join(entry for entry in os.environ.get("PATH", "").split(":") if os.path.isabs(entry))
+        if self.via == "docker":
+            variables = {name: value for name, value in variables.items() if name not in containers.baits()} | containers.environment(self.base)
+            variables["PATH"] += "".join(f":{entry}" for entry in os.environ.get("PATH", "").split(":") if os.path.isabs(entry))
+        variables["PATH"] += "".join(f":{entry}" for entry in self._search_path())
         return variables
 
     # --- what an attempt is told
@@ -287,14 +310,14 @@ class Ground:
 
     def _mount_points(self, policy: Policy) -> list[str]:
         """Where something may be mounted inside: the policy's paths, by their other names too, and what wavegen keeps."""
-        paths = {self.absolute(rule.path) for rule in policy.paths}
+        paths = {self.absolute(rule.path) for rule in policy.paths if not _of_image(rule)}
         paths |= {path.removeprefix("/usr") for path in paths if path.startswith("/usr/")}
         paths |= {"/", "/proc", "/dev", f"{self.home}/.local/state/wavegen", *PROC_READ_ONLY, *self.places.guarded()}
         return sorted(paths | {os.path.realpath(path) for path in paths})
 
     def _writable(self, policy: Policy) -> list[str]:
         """Where mounts may be writable."""
-        rules = [rule for rule in policy.paths if rule.access in (Access.WRITE, Access.SCRATCH)]
+        rules = [rule for rule in policy.paths if rule.access in (Access.WRITE, Access.SCRATCH) and not _of_image(rule)]
         return sorted({self.absolute(rule.path) for rule in rules} | {os.path.realpath(self.absolute(rule.path)) for rule in rules})
 
     def _shown(self, policy: Policy) -> list[list[Any]]:
@@ -304,7 +327,7 @@ class Ground:
 
     def _masks(self, policy: Policy) -> list[str]:
         """What is hidden, and must be empty."""
-        return sorted({self.absolute(rule.path) for rule in policy.paths if rule.access is Access.HIDE and rule.path.tail})
+        return sorted({self.absolute(rule.path) for rule in policy.paths if rule.access is Access.HIDE and rule.path.tail and not _of_image(rule)})
 
     def _leads_to_hidden(self, path: HostPath, policy: Policy) -> bool:
         """Whether a link of the system leads to what the manifest hides."""
@@ -326,6 +349,8 @@ class Ground:
 
     def has(self, need: Need) -> bool:
         """Whether this machine has what an expectation needs."""
+        if self.via == "docker" and need in (Need.NOT_ROOT, Need.BOUND_PROCESSES):
+            return containers.bounds_processes()
         match need:
             case Need.NOT_ROOT:
                 return os.geteuid() != 0
@@ -372,6 +397,10 @@ def digest(text: str) -> str:
 def host_namespaces() -> dict[str, int]:
     """The inode of each namespace of this process."""
     return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES if os.path.exists(f"/proc/self/ns/{name}")}
+
+
+def _of_image(rule: PathRule) -> bool:
+    return rule.source is not None and rule.source.anchor is Anchor.IMAGE
 
 
 def _inodes(paths: Iterable[str]) -> list[list[Any]]:

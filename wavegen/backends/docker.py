@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from wavegen import defaults
 from wavegen.backends import File, Option
 from wavegen.backends.bwrap import banner, network_options
 from wavegen.backends.script import PROXIED, Builder, RuleLine, ground, setting, system, wrapper
 from wavegen.manifest import BackendName, NetworkMode
-from wavegen.policy import Access, Effect, Gap, Origin, PathRule, Plan, Policy
+from wavegen.policy import Access, Anchor, Effect, EnvRule, Gap, HostPath, Origin, PathRule, Plan, Policy
 from wavegen.quote import json_text
 from wavegen.seccomp import Filter
 from wavegen.seccomp.oci import profile as oci_profile
@@ -17,7 +18,8 @@ from wavegen.seccomp.oci import profile as oci_profile
 NAME = "docker"
 DIRECTORY = ".wavegen/docker"
 # Stores of packages, and who the user is: ssh, for one, ends where an uid has no name.
-_HOSTS = ("nix/store", "gnu/store", "etc/passwd", "etc/group")
+_STORES = ("nix/store", "gnu/store")
+_HOSTS = (*_STORES, "etc/passwd", "etc/group")
 _KEYS = "ctrl-@,ctrl-^,ctrl-_,ctrl-@"
 
 
@@ -79,6 +81,31 @@ def _inside(shell: Policy) -> tuple[PathRule, ...]:
     return (*kept, *(defaults.NETWORK_FILES if shell.network.mode is NetworkMode.NONE else ()))
 
 
+def contained(shell: Policy, *, stores: Collection[str] = (), variables: Mapping[str, str] | None = None) -> Policy:
+    """The policy as a container holds it: its system is the image's, whatever the host has there. What is tried inside is derived from it.
+
+    `stores`: the directories of packages that are shown, as the PATH leads there; `variables`: the image's own.
+    """
+    inside = tuple(rule for rule in _inside(shell) if rule.path.tail not in _STORES or rule.path.tail in stores)
+    image = tuple(rule if _of_host(rule, inside) else replace(rule, source=replace(rule.path, anchor=Anchor.IMAGE)) for rule in shell.paths)
+    kernel = PathRule(path=HostPath(Anchor.ROOT, "sys"), access=Access.READ, origin=Origin("an engine mounts it"), weaker=_SYS)
+    # What stands below /sys is the kernel's, whoever mounts it.
+    image = tuple(rule for rule in image if rule.source is None or not kernel.path.holds(rule.path))
+    known = {rule.name for rule in shell.environment}
+    own = (EnvRule(name=name, value=value, origin=Origin(_SYS)) for name, value in (variables or {}).items() if name not in known and name not in _REPLACED)
+    paths = (*image, kernel, *(rule for rule in inside if rule not in image))
+    return replace(shell, paths=paths, environment=(*shell.environment, *own))
+
+
+_REPLACED = ("HOME", "PATH", "HOSTNAME", "SHELL", "PWD")
+"""Of the image's variables those that the script sets, or adds to."""
+
+
+def _of_host(rule: PathRule, inside: Collection[PathRule]) -> bool:
+    """Whether a rule is about more than the system, or about what a container shows of it."""
+    return rule.path.anchor is not Anchor.ROOT or rule in inside
+
+
 def options(shell: Policy) -> Iterator[Option]:
     """What the engine is told besides paths."""
     yield Option(("--rm",), Origin("nothing of the container is kept"))
@@ -104,6 +131,7 @@ def options(shell: Policy) -> Iterator[Option]:
             yield Option(("--env", f"{rule.name}={rule.value}"), rule.origin)
 
 
+_SYS = "the image's own variables and programs are there, and /sys read-only, which tells what machine it is"
 # What differs from bubblewrap, whatever the manifest says: how, what, what to do.
 DIFFERENCES = (
     (
@@ -118,7 +146,7 @@ DIFFERENCES = (
     ),
     (
         Effect.WEAKER,
-        "the image's own variables and programs are there, and /sys read-only, which tells what machine it is",
+        _SYS,
         "take an image of your own, and write its digest: docker_image: NAME@sha256:...",
     ),
     (
