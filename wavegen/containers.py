@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping
 
 from wavegen.errors import MachineError
 from wavegen.tools import SYSTEM, directories, find
@@ -46,6 +45,11 @@ def podman() -> bool:
 def bounds_processes() -> bool:
     """Whether the engine bounds them: a user's podman does so by control groups of version 2 alone."""
     return not podman() or os.geteuid() == 0 or os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+
+
+def of_user() -> bool:
+    """Whether the engine is the user's own, whose containers have a user namespace."""
+    return podman() and os.geteuid() != 0
 
 
 def search_path() -> tuple[str, ...]:

@@ -121,11 +121,14 @@ class Entry:
         if not tasks:
             return inside
         master, slave = pty.openpty() if terminal else (-1, -1)
-        process = self.start(self.probe, terminal=slave if terminal else None)
+        # An engine makes a terminal only where all three are one.
+        wholly = terminal and self.fenced and self.ground.via == "docker"
+        command = ("/bin/sh", "-c", 'stty raw -echo; exec "$@"', "sh", *self.probe) if wholly else self.probe
+        process = self.start(command, terminal=slave if terminal else None, wholly=wholly)
         try:
             if terminal:
                 os.close(slave)
-            conversation = _Conversation(self, process, master)
+            conversation = _Conversation(self, process, master, wholly=wholly)
             conversation.hold(tasks, digests, told, inside)
         finally:
             end(process)
@@ -149,8 +152,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
 class _Conversation:
     """The probe's lines, and what it is told."""
 
-    def __init__(self, entry: Entry, process: subprocess.Popen[bytes], master: int) -> None:
+    def __init__(self, entry: Entry, process: subprocess.Popen[bytes], master: int, *, wholly: bool) -> None:
+        """`wholly`: the probe's lines, too, come by the terminal, among all else that it shows."""
         self.entry, self.process, self.master = entry, process, master
+        self._out = master if wholly else piped(process.stdout).fileno()
+        self._in = master if wholly else piped(process.stdin).fileno()
         self.shown = b""
         self.messages = b""
         self._buffer = b""
@@ -211,13 +217,12 @@ class _Conversation:
         return one_line(self.entry.ground.shown(": ".join((f"no probe ran: {status}", *words[-2:]))))
 
     def _say(self, message: object) -> None:
-        tasks = piped(self.process.stdin)
-        with contextlib.suppress(BrokenPipeError):
-            tasks.write(json.dumps(message).encode() + b"\n")
-            tasks.flush()
+        data = json.dumps(message).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self._in, data) :]
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        out = piped(self.process.stdout).fileno()
         patience = _START
         while True:
             ready = self._ready.select(patience)
@@ -227,14 +232,14 @@ class _Conversation:
                 chunk = self._read(key.fd)
                 if key.fd == self.master:
                     self.shown += chunk
-                elif key.fd != out:
+                elif key.fd != self._out:
                     self.messages += chunk
                 if not chunk:
                     self._ready.unregister(key.fd)
-                    if key.fd == out:
+                    if key.fd == self._out:
                         self._drain()
                         return
-                if key.fd == out:
+                if key.fd == self._out:
                     *lines, self._buffer = (self._buffer + chunk).split(b"\n")
                     for line in lines:
                         patience = _SILENCE
@@ -266,7 +271,7 @@ class _Conversation:
             case "greeted":
                 return _greeted(line["port"], line["word"], six=line["six"])
             case "shown":
-                return self._was_shown(line["word"].encode())
+                return self._was_shown(f"\033]52;c;{line['word']}".encode())
             case _:
                 return False
 
@@ -282,7 +287,8 @@ class _Conversation:
 def _decoded(line: bytes) -> dict[str, Any]:
     """A line of the probe; what a wrapper or a shell says in between is none."""
     try:
-        found = json.loads(line)
+        # At a terminal what it shows may stand before.
+        found = json.loads(line[max(line.find(b"{"), 0) :])
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -24,11 +24,11 @@ from collections.abc import Iterable
 from typing import IO, Any, Self, assert_never
 
 from wavegen import containers, outside
-from wavegen.backends import File
+from wavegen.backends import File, docker
 from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.defaults import MEMORY_SHARE
 from wavegen.errors import MachineError, one_line
-from wavegen.planting import SYSTEM_PATH, Places, plant, plant_canary
+from wavegen.planting import SYSTEM_PATH, Places, own, plant, plant_canary
 from wavegen.policy import Access, Anchor, HostPath, PathRule, Policy
 from wavegen.probes import NAMESPACES, Fact, Inodes, Need, Value
 from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
@@ -182,9 +182,15 @@ class Ground:
             "unheard of": [f"WG_{self.random}", f"wg.{self.random}"],
             "passed values": [digest(value) for value in self.values.values() if value.startswith("passed-")],
             "mounts": _mounts(),
+            "engine's mounts": docker.MOUNTED if self.via == "docker" else (),
             "search path": [*SYSTEM_PATH.split(":"), *self._search_path()],
             **{f"namespace {name}": {name: inode} for name, inode in host_namespaces().items()},
         }
+
+    def own(self) -> None:
+        """Give the owner what has been made since: by the control, which is the caller's."""
+        if self.owner:
+            own(self.places, self.root, self.owner)
 
     def _give(self, path: str) -> None:
         """Give the owner something that was made in a directory in which nobody else can put a link."""
@@ -322,7 +328,7 @@ class Ground:
 
     def _shown(self, policy: Policy) -> list[list[Any]]:
         """What is shown where, by inode; the home is another one, which is not there yet."""
-        rules = [rule for rule in policy.paths if rule.access in (Access.READ, Access.WRITE) and rule.source is None]
+        rules = [rule for rule in policy.paths if rule.access in (Access.READ, Access.WRITE) and rule.source is None and not rule.weaker]
         return _inodes(self.absolute(rule.path) for rule in rules if governing(policy, rule.path) is rule and not self._leads_to_hidden(rule.path, policy))
 
     def _masks(self, policy: Policy) -> list[str]:
@@ -349,9 +355,11 @@ class Ground:
 
     def has(self, need: Need) -> bool:
         """Whether this machine has what an expectation needs."""
-        if self.via == "docker" and need in (Need.NOT_ROOT, Need.BOUND_PROCESSES):
-            return containers.bounds_processes()
         match need:
+            case Need.NOT_ROOT | Need.BOUND_PROCESSES if self.via == "docker":
+                return containers.bounds_processes()
+            case Need.USERS:
+                return self.via != "docker" or containers.of_user()
             case Need.NOT_ROOT:
                 return os.geteuid() != 0
             case Need.BOUND_PROCESSES:

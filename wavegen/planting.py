@@ -87,6 +87,11 @@ def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: 
     _copy(places, root, plan, files)
     _plant_repository(places, root)
     _plant_rules(places, root, plan, word)
+    own(places, root, owner)
+
+
+def own(places: Places, root: str, owner: tuple[int, int] | None) -> None:
+    """Give all of it to `owner`, and make what only root can make. Raises OSError."""
     if owner:
         give(places.base, owner)
     if os.geteuid() == 0:

@@ -90,7 +90,7 @@ class PathRule:
     """Something that the host runs or follows later: held where it exists when the shell starts, and never made. A
     guarded rule for writing holds its place alone: it can be neither renamed nor replaced."""
     weaker: str = ""
-    """Why a back end shows it though nothing asks for it: what its gap says. Never planned."""
+    """Why a back end shows it, or lets it be written, though nothing asks for that: what its gap says. Never planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,6 +89,7 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
         tasks = {policy.name: tasks_of(ground, policy) for policy in policies}
         outside = Run(ground, CONTROL, fenced=False, progress=told)
         outside.run(distinct(task for group in tasks.values() for task in group))
+        ground.own()
         reports = [_shell(ground, policy, tasks[policy.name], outside, told) for policy in policies if policy.fenced]
         first: dict[str, Task] = {}
         for task in (task for group in tasks.values() for task in group):
@@ -148,7 +149,7 @@ def _here(case: Case, ground: Ground) -> Case:
     expectation = case.expectation
     if expectation.needs is None or ground.has(expectation.needs):
         return case
-    tried = expectation.needs is Need.SCOPES  # the others would use the machine up
+    tried = expectation.needs not in (Need.NOT_ROOT, Need.BOUND_PROCESSES)  # they would use the machine up
     note = f"this machine has no {expectation.needs.value}"
     return replace(case, expectation=replace(expectation, want=Want.OPEN, layer="", note=note, tried=tried))
 

@@ -88,12 +88,11 @@ def contained(shell: Policy, *, stores: Collection[str] = (), variables: Mapping
     """
     inside = tuple(rule for rule in _inside(shell) if rule.path.tail not in _STORES or rule.path.tail in stores)
     image = tuple(rule if _of_host(rule, inside) else replace(rule, source=replace(rule.path, anchor=Anchor.IMAGE)) for rule in shell.paths)
-    kernel = PathRule(path=HostPath(Anchor.ROOT, "sys"), access=Access.READ, origin=Origin("an engine mounts it"), weaker=_SYS)
     # What stands below /sys is the kernel's, whoever mounts it.
-    image = tuple(rule for rule in image if rule.source is None or not kernel.path.holds(rule.path))
+    image = tuple(rule for rule in image if rule.source is None or not _KERNEL.path.holds(rule.path))
     known = {rule.name for rule in shell.environment}
     own = (EnvRule(name=name, value=value, origin=Origin(_SYS)) for name, value in (variables or {}).items() if name not in known and name not in _REPLACED)
-    paths = (*image, kernel, *(rule for rule in inside if rule not in image))
+    paths = (*image, _KERNEL, *_LOOSE, *(rule for rule in inside if rule not in image))
     return replace(shell, paths=paths, environment=(*shell.environment, *own))
 
 
@@ -102,8 +101,10 @@ _REPLACED = ("HOME", "PATH", "HOSTNAME", "SHELL", "PWD")
 
 
 def _of_host(rule: PathRule, inside: Collection[PathRule]) -> bool:
-    """Whether a rule is about more than the system, or about what a container shows of it."""
-    return rule.path.anchor is not Anchor.ROOT or rule in inside
+    """Whether a rule is about more than the system, or about what a container shows of it: what no mount shows needs no mask."""
+    if rule.path.anchor is not Anchor.ROOT:
+        return True
+    return rule in inside and (rule.access is not Access.HIDE or any(other is not rule and other.path.holds(rule.path) for other in inside))
 
 
 def options(shell: Policy) -> Iterator[Option]:
@@ -132,6 +133,19 @@ def options(shell: Policy) -> Iterator[Option]:
 
 
 _SYS = "the image's own variables and programs are there, and /sys read-only, which tells what machine it is"
+_MOUNTED = "/dev, /proc/mtrr and /proc/pressure are not mounted read-only: what keeps them is that nothing inside runs as root"
+_BY_ENGINE = Origin("an engine mounts it")
+_KERNEL = PathRule(path=HostPath(Anchor.ROOT, "sys"), access=Access.READ, origin=_BY_ENGINE, weaker=_SYS)
+_LOOSE = tuple(
+    PathRule(path=HostPath(Anchor.ROOT, tail), access=Access.WRITE, origin=_BY_ENGINE, source=HostPath(Anchor.IMAGE, tail), weaker=_MOUNTED)
+    for tail in ("dev", "proc/mtrr", "proc/pressure")
+)
+# Files of its own, its cgroups, its first process (where /sbin is a link, too), and what the script hands over.
+MOUNTED = (
+    *("/sys", "/sys/fs/cgroup", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"),
+    *("/sbin/docker-init", "/usr/sbin/docker-init", "/dev/init", "/run/podman-init", "/run/.containerenv", "/run/wavegen"),
+)
+"""Where an engine mounts something that no rule asks for, read-only."""
 # What differs from bubblewrap, whatever the manifest says: how, what, what to do.
 DIFFERENCES = (
     (
@@ -148,6 +162,11 @@ DIFFERENCES = (
         Effect.WEAKER,
         _SYS,
         "take an image of your own, and write its digest: docker_image: NAME@sha256:...",
+    ),
+    (
+        Effect.WEAKER,
+        _MOUNTED,
+        "use bubblewrap",
     ),
     (
         Effect.WEAKER,
