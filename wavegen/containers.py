@@ -23,13 +23,13 @@ _SECONDS = 20.0
 def environment(base: str) -> dict[str, str]:
     """What leads the client to its daemon or its images, though HOME is another one. `base`: a directory of the ground's."""
     home = os.path.expanduser("~")
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    if not podman():
+        own = f"{home}/.docker"
+        return {**passed, "DOCKER_CONFIG": os.environ.get("DOCKER_CONFIG") or (own if os.path.isdir(own) else f"{base}/none")}
     # Where a user's podman keeps images: from HOME it would make them out to be in the throw-away one.
-    places = {"XDG_DATA_HOME": ".local/share", "XDG_CONFIG_HOME": ".config"} if podman() and os.geteuid() != 0 else {}
-    return {
-        **{name: os.environ[name] for name in _PASSED if name in os.environ},
-        "DOCKER_CONFIG": os.environ.get("DOCKER_CONFIG") or (f"{home}/.docker" if os.path.isdir(f"{home}/.docker") else f"{base}/none"),
-        **{name: os.environ.get(name) or f"{home}/{place}" for name, place in places.items()},
-    }
+    places = {"XDG_DATA_HOME": ".local/share", "XDG_CONFIG_HOME": ".config"} if of_user() else {}
+    return {**passed, **{name: os.environ.get(name) or f"{home}/{place}" for name, place in places.items()}}
 
 
 def baits() -> tuple[str, ...]:

@@ -92,7 +92,7 @@ def contained(shell: Policy, *, stores: Collection[str] = (), variables: Mapping
     image = tuple(rule for rule in image if rule.source is None or not _KERNEL.path.holds(rule.path))
     known = {rule.name for rule in shell.environment}
     own = (EnvRule(name=name, value=value, origin=Origin(_SYS)) for name, value in (variables or {}).items() if name not in known and name not in _REPLACED)
-    paths = (*image, _KERNEL, *_LOOSE, *(rule for rule in inside if rule not in image))
+    paths = (*image, _KERNEL, *_LOOSE, *(rule for rule in inside if rule not in shell.paths))
     return replace(shell, paths=paths, environment=(*shell.environment, *own))
 
 
@@ -104,7 +104,8 @@ def _of_host(rule: PathRule, inside: Collection[PathRule]) -> bool:
     """Whether a rule is about more than the system, or about what a container shows of it: what no mount shows needs no mask."""
     if rule.path.anchor is not Anchor.ROOT:
         return True
-    return rule in inside and (rule.access is not Access.HIDE or any(other is not rule and other.path.holds(rule.path) for other in inside))
+    shown = (other.path for other in inside if other.access in (Access.READ, Access.WRITE))
+    return rule in inside and (rule.access is not Access.HIDE or any(path.holds(rule.path) for path in shown))
 
 
 def options(shell: Policy) -> Iterator[Option]:

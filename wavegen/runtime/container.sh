@@ -131,11 +131,19 @@ hear_image() {
 # --- whose container
 
 identity() {
+  local most
   wg_uid=$EUID wg_gid=${GROUPS[0]}
   if [[ $wg_kind == podman ]]; then
     # What docker leaves to the daemon's defaults: the host's proxies, writable /run, /tmp and /var/tmp, and names of the host.
     wg_engine_words+=(--http-proxy=false --read-only-tmpfs=false --no-hosts --passwd=false)
     ((EUID == 0)) || wg_engine_words+=(--userns keep-id)
+    # It would raise them, which root without CAP_SYS_RESOURCE may not; itself it has no more than 32768 processes.
+    most=$(ulimit -Hn)
+    if [[ $most == unlimited ]] || ((most > wg_files)); then most=$wg_files; fi
+    wg_engine_words+=(--ulimit "nofile=$most:$most")
+    most=$(ulimit -Hu)
+    if [[ $most == unlimited ]] || ((most > 32768)); then most=32768; fi
+    wg_engine_words+=(--ulimit "nproc=$most:$most")
     [[ " ${wg_options[*]} " == *' --network host '* ]] || wg_engine_words+=(--sysctl net.ipv4.ip_unprivileged_port_start=0)
     [[ ! -e /sys/fs/selinux/enforce ]] || labels
     ((EUID == 0)) || [[ -f /sys/fs/cgroup/cgroup.controllers ]] || note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
