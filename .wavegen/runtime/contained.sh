@@ -21,6 +21,29 @@ while [ "$wg_number" -gt 0 ]; do
   wg_number=$((wg_number - 1))
   shift
 done
+wg_mounted='
+'
+while read -r _ _ wg_device wg_root wg_at wg_option _; do
+  wg_mounted="$wg_mounted$wg_device $wg_root $wg_at any
+"
+  case $wg_option in ro | ro,*) wg_mounted="$wg_mounted$wg_device $wg_root $wg_at ro
+" ;; esac
+done </proc/self/mountinfo
+wg_comparable=''
+while read -r wg_line; do
+  case $wg_mounted in
+    *"
+$wg_line
+"*) wg_comparable=1 ;;
+    *)
+      # The first is no command's to exchange. Where the kernel inside tells of another, it is not the host's.
+      [ -n "$wg_comparable" ] || break
+      wg_line=${wg_line#* * }
+      echo "wavegen: error: at ${wg_line% *} is not what was to be mounted there (another shell of the project may have exchanged it: try again when that has ended)" >&2
+      exit 125
+      ;;
+  esac
+done </run/wavegen/mounts
 exec 3>/run/wavegen/report || exit 125
 [ "$#:$1" != 1:bash ] || command -v bash >/dev/null || set -- sh
 if [ -n "$wg_perl" ]; then
