@@ -83,7 +83,7 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
             raise DriftError(what, "run wavegen render, and look at what it changes")
     if via == "docker":
         rendered += _scripts(project.plan, policies, rendered)
-        policies = _contained(project, policies)
+        policies = contained(project, policies)
     told = progress or (lambda _shell, _done, _all: None)
     with _own_ways(), Ground(project, rendered, under=under, via=via) as ground:
         tasks = {policy.name: tasks_of(ground, policy) for policy in policies}
@@ -107,7 +107,7 @@ def _scripts(plan: Plan, policies: Iterable[Policy], rendered: tuple[File, ...])
     return tuple(File(path=docker.script_file(policy), text=docker.script(plan, policy), executable=True) for policy in missing)
 
 
-def _contained(project: Project, policies: Iterable[Policy]) -> tuple[Policy, ...]:
+def contained(project: Project, policies: Iterable[Policy]) -> tuple[Policy, ...]:
     """What the policies say of a container."""
     variables, stores = containers.variables(project.root, project.plan.image.reference), containers.stores()
     return tuple(docker.contained(policy, stores=stores, variables=variables) if policy.fenced else policy for policy in policies)
