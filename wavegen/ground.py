@@ -157,6 +157,7 @@ class Ground:
             "abstract": abstract,
             "file": f"{self.neighbour}/canary",
             "posix": f"/dev/shm/{posix}",
+            "owner": self.owner,
         }
         self.facts |= self._told(told)
         bound = self.facts.pop("bound")
