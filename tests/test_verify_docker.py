@@ -47,7 +47,7 @@ runtime:
     shells:
       filtered: {network: filtered, domains: [good.example, "port.example:8443"]}
 """
-SHELLS = {"default": 140, "restricted": 150, "filtered": 150, "persona-navigator": 150}
+SHELLS = {"default": 140, "restricted": 150, "filtered": 140, "persona-navigator": 150}
 """How many cases hold at the least."""
 CONTROLLED = ("R01", "R06", "R22", "P01", "N07", "N09", "E01", "W03")
 """What the control must reach: where it does not, nothing was proven."""
@@ -98,14 +98,23 @@ def shells(report: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
 
 def check(done: Result, *names: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Nothing is broken, all that is required was told, and not in vain."""
-    assert done.status == PASSED, done.output[-3000:]
-    found = shells(json.loads(done.stdout))
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    found = shells(report)
+    wrong = {(shell, number): one["why"] for shell, all_ in found.items() for number, one in all_.items() if one["verdict"] == "BROKEN" or _untold(shell, one)}
+    assert [shell["error"] for shell in report["shells"] if shell["error"]] == []
+    assert wrong == {}
+    assert done.status == PASSED
     for name in names:
         verdicts = [finding["verdict"] for finding in found[name].values()]
         assert "BROKEN" not in verdicts
         assert verdicts.count("HELD") >= SHELLS[name], name
     assert {found["yolo"][number]["verdict"] for number in CONTROLLED} == {"OPEN"}
     return found
+
+
+def _untold(shell: str, finding: dict[str, Any]) -> bool:
+    return shell != CONTROL and finding["required"] and finding["verdict"] == "INCONCLUSIVE"
 
 
 def open_by_gaps(found: dict[str, dict[str, Any]]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import subprocess
 
@@ -45,6 +46,17 @@ def podman() -> bool:
 def bounds_processes() -> bool:
     """Whether the engine bounds them: a user's podman does so by control groups of version 2 alone."""
     return not podman() or os.geteuid() == 0 or os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+
+
+def names() -> dict[str, str]:
+    """Variables by which a user's podman finds the further ids that are the user's."""
+    if not of_user():
+        return {}
+    try:
+        name = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return {}
+    return dict.fromkeys(("USER", "LOGNAME"), name)
 
 
 def of_user() -> bool:

@@ -230,8 +230,9 @@ class Ground:
     def _values(self) -> dict[str, str]:
         """Variables that are let in somewhere, each with a value of its own."""
         values = {}
+        fitting = _KNOWN_VALUES | (containers.names() if self.via == "docker" else {})
         for rule in (rule for shell in self.plan.fences() for rule in shell.environment if rule.value is None):
-            known = _KNOWN_VALUES.get(rule.name) or ("C.UTF-8" if rule.name == "LANG" or rule.name.startswith("LC_") else "")
+            known = fitting.get(rule.name) or ("C.UTF-8" if rule.name == "LANG" or rule.name.startswith("LC_") else "")
             nix = self.via == "nix" and (
                 rule.name.startswith("NIX_") or rule.name in ("IN_NIX_SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
             )

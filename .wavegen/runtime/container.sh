@@ -175,11 +175,16 @@ first_process() {
 
 # Root's podman raises what is not named, which root may not everywhere: not in a container.
 own_limits() {
-  local line words
+  local line words most
+  read -r most </proc/sys/kernel/pid_max
   while IFS= read -r line; do
     read -r -a words <<<"${line#Max *s  }"
     case $line in
-      'Max processes '*) [[ ${words[1]} == unlimited ]] || wg_engine_words+=(--ulimit "nproc=${words[1]}:${words[1]}") ;;
+      'Max processes '*)
+        # It gives itself no more than there are numbers of processes, and then cannot give more.
+        [[ ${words[1]} == unlimited ]] || ((words[1] <= most)) || words[1]=$most
+        [[ ${words[1]} == unlimited ]] || wg_engine_words+=(--ulimit "nproc=${words[1]}:${words[1]}")
+        ;;
       'Max open files '*) wg_engine_words+=(--ulimit "nofile=${words[1]}:${words[1]}") ;;
     esac
   done </proc/self/limits
