@@ -21,9 +21,10 @@ from helpers import Result, wavegen
 from test_verify import gone, leftovers, site  # noqa: F401  a fixture
 
 from wavegen.backends import render
+from wavegen.containers import give
 from wavegen.ground import Ground
 from wavegen.probes import Verdict, Where
-from wavegen.probes.score import PASSED
+from wavegen.probes.score import PASSED, UNCHECKED
 from wavegen.project import load
 from wavegen.verify import CONTROL, Run, Task, contained, distinct, judged, tasks_of
 
@@ -174,6 +175,56 @@ def test_a_users_podman_holds_with_a_user_namespace(rootless: Podman, site: Path
     # On control groups of version 1 it bounds nothing; a note says so.
     bounded = Path("/sys/fs/cgroup/cgroup.controllers").exists()
     assert found["Q01"]["verdict"] == found["Q02"]["verdict"] == ("HELD" if bounded else "OPEN")
+
+
+# --- what cannot be checked
+
+
+@pytest.mark.parametrize(
+    ("image", "variables", "said"),
+    [
+        pytest.param("", {"DOCKER_HOST": "unix:///nowhere.sock"}, "docker's daemon does not answer", id="no-daemon"),
+        pytest.param("nobody/has-it:1", {}, "the image nobody/has-it:1 is not here", id="no-image"),
+        pytest.param("perl", {}, "python3 cannot be started inside", id="no-python"),
+        pytest.param("", {"WAVEGEN_CONTAINER": "lxc"}, "is neither docker nor podman", id="another-engine"),
+        pytest.param("", {"DOCKER_HOST": "tcp://127.0.0.1:1"}, "docker's daemon is elsewhere", id="elsewhere"),
+    ],
+)
+def test_what_keeps_containers_from_starting_is_said(engine: Engine, image: str, variables: dict[str, str], said: str) -> None:
+    with laid_out(MANIFEST, image if "/" in image else engine.image(image or "base")) as project:
+        done = run(project, {**engine.environment(), **variables}, "-s", "restricted")
+    assert done.status == UNCHECKED
+    assert said in " ".join(done.output.split())
+    assert "Traceback" not in done.output
+
+
+@AS_ROOT
+def test_a_daemon_of_others_is_said(project: Path, engine: Engine, site: Path) -> None:  # noqa: F811
+    done = run_as(AS_USER, site, project, {**engine.environment(), "DOCKER_HOST": f"unix://{engine.root_socket}"}, "-s", "restricted")
+    assert done.status == UNCHECKED
+    assert "this user may not use docker's daemon" in " ".join(done.output.split())
+
+
+@AS_ROOT
+def test_a_project_of_roots_is_refused(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text(MANIFEST.replace("{image}", engine.image()))
+    assert wavegen("render", cwd=tmp_path).status == 0
+    done = run(tmp_path, engine.environment(), "-s", "restricted")
+    assert done.status == UNCHECKED
+    assert "the project belongs to root, and nothing in a container runs as root (give it to a user" in done.stderr
+
+
+@AS_ROOT
+def test_what_is_planted_is_given_away_without_following_a_link(tmp_path: Path) -> None:
+    outside, ground = tmp_path / "outside", tmp_path / "ground"
+    outside.write_text("mine")
+    (ground / "a/b").mkdir(parents=True)
+    (ground / "a/link").symlink_to(outside)
+    (ground / "a/directory").symlink_to(tmp_path)
+    give(str(ground), (USER, USER))
+    assert {path.lstat().st_uid for path in ground.rglob("*")} == {USER}
+    # The directory itself keeps everybody else away from all of it.
+    assert {outside.stat().st_uid, tmp_path.stat().st_uid, ground.stat().st_uid} == {0}
 
 
 # --- each option is missed

@@ -360,6 +360,8 @@ class Ground:
         match need:
             case Need.NOT_ROOT | Need.BOUND_PROCESSES if self.via == "docker":
                 return containers.bounds_processes()
+            case Need.GROUPS:
+                return self.via != "docker" or containers.bounds_processes()
             case Need.USERS:
                 return self.via != "docker" or containers.of_user()
             case Need.NOT_ROOT:

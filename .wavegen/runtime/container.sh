@@ -146,7 +146,11 @@ identity() {
     [[ ! -e /sys/fs/selinux/enforce ]] || labels
     first_process
     ((EUID != 0)) || own_limits
-    ((EUID == 0)) || [[ -f /sys/fs/cgroup/cgroup.controllers ]] || note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
+    if ((EUID != 0)) && [[ ! -f /sys/fs/cgroup/cgroup.controllers ]]; then
+      note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
+      # It would mount the host's there, as they are.
+      wg_engine_words+=(--security-opt mask=/sys/fs/cgroup)
+    fi
   fi
   if ((EUID == 0)); then
     IFS=: read -r wg_uid wg_gid < <(exec stat -c %u:%g -- "$wg_project")

@@ -521,7 +521,7 @@ def bounded(name: str, **arguments: Value) -> Expect:
     def expect(policy: Policy) -> Iterator[Expectation]:
         limits = policy.limits
         value: Value = {"pids": limits.pids, "files": limits.files, "memory": limits.memory or Fact("memory share")}[name]
-        needs = None if name != "pids" else Need.BOUND_PROCESSES if limits.written else Need.NOT_ROOT
+        needs = {"pids": Need.BOUND_PROCESSES if limits.written else Need.NOT_ROOT, "memory": Need.GROUPS}.get(name)
         yield Expectation(want=Want.STOPPED, layer="limits", origin=limits.origin, arguments=(("most", value), *_arguments(arguments)), needs=needs)
 
     return expect
