@@ -146,7 +146,11 @@ identity() {
     [[ ! -e /sys/fs/selinux/enforce ]] || labels
     first_process
     ((EUID != 0)) || own_limits
-    ((EUID == 0)) || [[ -f /sys/fs/cgroup/cgroup.controllers ]] || note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
+    if ((EUID != 0)) && [[ ! -f /sys/fs/cgroup/cgroup.controllers ]]; then
+      note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
+      # It would mount the host's there, as they are.
+      wg_engine_words+=(--security-opt mask=/sys/fs/cgroup)
+    fi
   fi
   if ((EUID == 0)); then
     IFS=: read -r wg_uid wg_gid < <(exec stat -c %u:%g -- "$wg_project")
@@ -175,11 +179,16 @@ first_process() {
 
 # Root's podman raises what is not named, which root may not everywhere: not in a container.
 own_limits() {
-  local line words
+  local line words most
+  read -r most </proc/sys/kernel/pid_max
   while IFS= read -r line; do
     read -r -a words <<<"${line#Max *s  }"
     case $line in
-      'Max processes '*) [[ ${words[1]} == unlimited ]] || wg_engine_words+=(--ulimit "nproc=${words[1]}:${words[1]}") ;;
+      'Max processes '*)
+        # It gives itself no more than there are numbers of processes, and then cannot give more.
+        [[ ${words[1]} == unlimited ]] || ((words[1] <= most)) || words[1]=$most
+        [[ ${words[1]} == unlimited ]] || wg_engine_words+=(--ulimit "nproc=${words[1]}:${words[1]}")
+        ;;
       'Max open files '*) wg_engine_words+=(--ulimit "nofile=${words[1]}:${words[1]}") ;;
     esac
   done </proc/self/limits

@@ -7,6 +7,8 @@
 # Sourced by nothing; run by the image's /bin/sh.
 set -f
 unset HOSTNAME
+# podman says so unasked.
+[ "${container-}" != podman ] || unset container
 wg_runtime=$1 wg_path=$2$PATH wg_judged=$3 wg_number=$4
 shift 4
 PATH=$wg_path
