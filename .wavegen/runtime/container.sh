@@ -134,12 +134,12 @@ identity() {
   wg_uid=$EUID wg_gid=${GROUPS[0]}
   if [[ $wg_kind == podman ]]; then
     # What docker leaves to the daemon's defaults: the host's proxies, writable /run, /tmp and /var/tmp, and names of the host.
-    wg_engine_words+=(--http-proxy=false --read-only-tmpfs=false --no-hosts --passwd=false)
+    # And what is removed is not given ten seconds first.
+    wg_engine_words+=(--http-proxy=false --read-only-tmpfs=false --no-hosts --passwd=false --stop-timeout 0)
     ((EUID == 0)) || wg_engine_words+=(--userns keep-id)
     [[ " ${wg_options[*]} " == *' --network host '* ]] || wg_engine_words+=(--sysctl net.ipv4.ip_unprivileged_port_start=0)
     [[ ! -e /sys/fs/selinux/enforce ]] || labels
     first_process
-    ((EUID != 0)) || own_limits
     ((EUID == 0)) || [[ -f /sys/fs/cgroup/cgroup.controllers ]] || note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
   fi
   if ((EUID == 0)); then
@@ -165,18 +165,6 @@ first_process() {
       return 0
     fi
   done
-}
-
-# Root's podman raises what is not named, which root may not everywhere: not in a container.
-own_limits() {
-  local line words
-  while IFS= read -r line; do
-    read -r -a words <<<"${line#Max *s  }"
-    case $line in
-      'Max processes '*) [[ ${words[1]} == unlimited ]] || wg_engine_words+=(--ulimit "nproc=${words[1]}:${words[1]}") ;;
-      'Max open files '*) wg_engine_words+=(--ulimit "nofile=${words[1]}:${words[1]}") ;;
-    esac
-  done </proc/self/limits
 }
 
 note_once() { # which file says that it was said, what
@@ -320,6 +308,8 @@ serve() { # the client's words
     status=$?
     kill -0 "$wg_client" 2>/dev/null || break
   done
+  # It may have ended while a signal ended the waiting.
+  ((status <= 128)) || { { wait "$wg_client"; } 2>/dev/null; status=$?; }
   trap '' INT QUIT TERM HUP USR1 USR2
   [[ -z $wg_terminal ]] || "$wg_stty" "$wg_terminal"
   exec {wg_life}>&-
