@@ -38,7 +38,7 @@ class Box(Fence):
         for directory in (home, root):
             directory.mkdir(parents=True, exist_ok=True)
         box = cls(base, home, root, USER if os.getuid() == 0 else os.getuid(), engine, caller)
-        box.write("wave.yaml", manifest.replace("{image}", engine.image()))
+        box.write("wave.yaml", manifest.replace("{image}", engine.image()) if "{image}" in manifest else manifest)
         rendered = box.render()
         assert rendered.returncode == 0, rendered.stderr
         return box

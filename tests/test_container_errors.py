@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -91,7 +92,7 @@ def said(*lines: str, status: int = 0, stream: int = 1) -> str:
 @pytest.fixture(scope="module")
 def project() -> Iterator[Box]:
     with tempfile.TemporaryDirectory() as nowhere:
-        box = Box.made(Engine(Path(nowhere), "docker", Path(nowhere), "none"), MANIFEST.replace("{image}", ""), caller=users()[-1])
+        box = Box.made(Engine(Path(nowhere), "docker", Path(nowhere), "none"), MANIFEST, caller=users()[-1])
         yield box
         box.remove()
 
@@ -145,7 +146,7 @@ def test_a_daemon_elsewhere_is_refused(machine: Machine, host: str) -> None:
 
 def test_a_daemon_that_is_not_there(engine_client: str, machine: Machine) -> None:
     """By the real client; its words differ from version to version."""
-    os.symlink(engine_client, machine.bin / "docker-real")
+    shutil.copy(shutil.which(engine_client) or engine_client, machine.bin / "docker-real")
     machine.stand_in(info=f'shift; exec "$here/docker-real" info "$@"', image='exec "$here/docker-real" "$@"')
     refused(machine.start(DOCKER_HOST="unix:///no/such/socket"), "docker's daemon does not answer at unix:///no/such/socket (start it: systemctl start docker; or WAVEGEN_CONTAINER=podman")
     dead = machine.bin / "dead.sock"
@@ -168,7 +169,7 @@ def engine_client() -> str:
 def test_a_daemon_that_this_user_may_not_ask(engine: Engine, machine: Machine) -> None:
     if os.getuid() != 0:
         pytest.skip("all sockets are the caller's")
-    os.symlink(engine.client, machine.bin / "docker-real")
+    shutil.copy(engine.client, machine.bin / "docker-real")
     machine.stand_in(info=f'shift; exec "$here/docker-real" info "$@"', image='exec "$here/docker-real" "$@"')
     done = machine.start(DOCKER_HOST=f"unix://{engine.root_socket}")
     refused(done, f"this user may not use docker's daemon at unix://{engine.root_socket} (WAVEGEN_CONTAINER=podman needs no daemon; or join the group docker, whose members are as good as root)")
@@ -176,11 +177,11 @@ def test_a_daemon_that_this_user_may_not_ask(engine: Engine, machine: Machine) -
 
 @pytest.mark.needs("docker")
 def test_an_image_that_is_not_here_is_not_fetched(engine: Engine) -> None:
-    for image, remedy in (("no/such:image", "(fetch it: docker pull no/such:image; or docker load)"), ("", "(build it: docker build -t wavegen/x .wavegen/docker)")):
+    for image, remedy in (("no/such:image", "(fetch it: docker pull no/such:image; or docker load)"), ("", "(build it: docker build -t wavegen/x:latest .wavegen/docker)")):
         setting = f"docker_image: '{image}', " if image else ""
         box = Box.made(engine, f"metadata: {{name: x}}\nruntime: {{sandbox: {{{setting}shells: {{n: {{network: none}}}}}}}}\n", caller=users()[-1])
         try:
-            refused(box.enter("true"), f"the image {image or 'wavegen/x'} is not here {remedy}")
+            refused(box.enter("true"), f"the image {image or 'wavegen/x:latest'} is not here {remedy}")
             assert not box.left()
         finally:
             box.remove()
@@ -302,12 +303,22 @@ def test_an_engine_that_hangs_is_said_in_time_and_can_be_interrupted(machine: Ma
     assert until(lambda: not machine.left()), machine.left()
 
 
-def test_an_engine_that_hangs_for_long_is_given_up(machine: Machine) -> None:
-    machine.stand_in(info="exec sleep 300")
+@pytest.mark.parametrize("which", ["info", "image"])
+def test_an_engine_that_hangs_for_long_is_given_up(machine: Machine, which: str) -> None:
+    machine.stand_in(**{which: 'echo $$ >>"$here/asked"; exec sleep 300'})  # type: ignore[arg-type]
+    place = machine.box.project / ".wavegen/runtime/container.sh"
+    text = place.read_text()
+    assert text.count("wg_patience=30") == 1
+    place.write_text(text.replace("wg_patience=30", "wg_patience=1"))
     began = time.monotonic()
-    done = machine.start(before=("env", "WAVEGEN_CONTAINER_PATIENCE=1"))
+    try:
+        done = machine.start()
+    finally:
+        place.write_text(text)
     assert time.monotonic() - began < 10
-    refused(done, "docker's daemon does not answer in time", "docker info")
+    refused(done, "docker does not answer (see whether it runs: docker info)")
+    # Nor does the client that was asked wait on.
+    assert until(lambda: not Path(f"/proc/{(machine.bin / 'asked').read_text().strip()}").exists())
 
 
 def test_an_engine_that_dies_in_the_middle(machine: Machine) -> None:

@@ -2,7 +2,7 @@
 #
 # From the prepared places to a container: main() begins a shell of docker/. Sourced by the wrappers there, with the other
 # files. WAVEGEN_CONTAINER=podman starts it with podman.
-wg_engine='' wg_kind='' wg_run='' wg_uid='' wg_gid='' wg_frozen='' wg_collected='' wg_told_engine='' wg_told_image=''
+wg_engine='' wg_kind='' wg_run='' wg_uid='' wg_gid='' wg_frozen='' wg_collected='' wg_told_engine='' wg_told_image='' wg_asking=() wg_patience=30  # seconds, for an answer
 
 # --- the engine
 
@@ -43,13 +43,25 @@ ask_engine() {
   local image='{{range $path, $_ := .Config.Volumes}}volume={{$path}}{{println}}{{end}}{{range .Config.Env}}variable={{.}}{{println}}{{end}}'
   for limit in MemoryLimit PidsLimit CPUCfsQuota; do engine+="$limit={{.$limit}}{{println}}"; done
   if [[ $wg_kind == docker ]]; then
-    exec {wg_told_engine}< <("$wg_engine" info -f "$engine" 2>&1 </dev/null; printf 'status=%d\n' "$?")
+    exec {wg_told_engine}< <(ask info -f "$engine")
+    wg_asking+=("$!")
   fi
-  exec {wg_told_image}< <("$wg_engine" image inspect -f "$image" "$wg_image" 2>&1 </dev/null; printf 'status=%d\n' "$?")
+  exec {wg_told_image}< <(ask image inspect -f "$image" "$wg_image")
+  wg_asking+=("$!")
+}
+
+ask() { # the client's words; it ends with who asks
+  "$wg_engine" "$@" 2>&1 </dev/null &
+  # shellcheck disable=SC2064
+  trap "kill $!; exit" TERM
+  wait "$!"
+  printf 'status=%d\n' "$?"
 }
 
 heard() { # what an engine answered, into REPLIES; whether it was an answer
-  mapfile -t REPLIES <&"$1"
+  REPLIES=()
+  read -r -t "$wg_patience" "REPLIES[0]" <&"$1" || die "$wg_kind does not answer" "see whether it runs: $wg_kind info"
+  mapfile -t -O 1 REPLIES <&"$1"
   [[ ${REPLIES[-1]-} == status=0 ]]
 }
 
@@ -65,7 +77,7 @@ hear_engine() {
       *'annot connect'* | *'daemon running'* | *'onnection refused'* | *'no such file'*)
         die "docker's daemon does not answer at ${DOCKER_HOST:-/var/run/docker.sock}" 'start it: systemctl start docker; or WAVEGEN_CONTAINER=podman, which needs none' ;;
       *podman* | *define.*) die "the docker at $wg_engine is podman" 'say so: WAVEGEN_CONTAINER=podman' ;;
-      *) die "docker's daemon gives no information: ${REPLIES[0]-}" 'try: docker info' ;;
+      *) die "docker's daemon gives no information: ${REPLIES[0]//[[:cntrl:]]/}" 'try: docker info' ;;
     esac
   fi
   for said in "${REPLIES[@]}"; do
@@ -114,8 +126,8 @@ hear_image() {
   local said
   if ! heard "$wg_told_image"; then
     case ${REPLIES[*]} in
-      *'o such image'* | *'image not known'* | *'o such object'*) die "the image $wg_image is not here" "$wg_image_remedy" ;;
-      *) die "$wg_kind says of the image $wg_image: ${REPLIES[0]-}" "try: $wg_kind image inspect $wg_image" ;;
+      *'o such image'* | *'image not known'* | *'o such object'*) die "the image $wg_image is not here" "${wg_image_remedy//docker /$wg_kind }" ;;
+      *) die "$wg_kind says of the image $wg_image: ${REPLIES[0]//[[:cntrl:]]/}" "try: $wg_kind image inspect $wg_image" ;;
     esac
   fi
   for said in "${REPLIES[@]}"; do
@@ -160,10 +172,7 @@ first_process() {
   local name
   for name in /usr/libexec/podman /usr/local/libexec/podman /usr/local/lib/podman /usr/lib/podman; do [[ ! -x $name/catatonit ]] || return 0; done
   for name in catatonit tini-static docker-init; do
-    if tool "$name"; then
-      wg_engine_words+=(--init-path "$REPLY")
-      return 0
-    fi
+    if tool "$name"; then wg_engine_words+=(--init-path "$REPLY"); return 0; fi
   done
 }
 
@@ -180,7 +189,7 @@ make_run_directory() {
   # A name that is there could be anybody's.
   # To be passed through: whoever the container runs as opens what is in `inside`.
   (umask 066 && mkdir -- "$wg_run" && umask 077 && mkdir -- "$wg_run/empty" "$wg_run/inside") || die "$wg_run cannot be made" 'make room in /tmp'
-  trap 'rm -rf -- "$wg_run"' EXIT
+  trap 'kill -- "${wg_asking[@]}" 2>/dev/null; rm -rf -- "$wg_run"' EXIT
   (umask 077 && : >"$wg_run/nothing" && chmod 0 "$wg_run/nothing" && chmod 0555 "$wg_run/empty" && mkfifo -- "$wg_run/inside/report" "$wg_run/life" "$wg_run/gone") ||
     die "$wg_run cannot be filled" 'make room in /tmp'
 }
@@ -309,7 +318,7 @@ serve() { # the client's words
     kill -0 "$wg_client" 2>/dev/null || break
   done
   # It may have ended while a signal ended the waiting.
-  ((status <= 128)) || { { wait "$wg_client"; } 2>/dev/null; status=$?; }
+  if ((status > 128)); then { wait "$wg_client"; } 2>/dev/null; status=$?; fi
   trap '' INT QUIT TERM HUP USR1 USR2
   [[ -z $wg_terminal ]] || "$wg_stty" "$wg_terminal"
   exec {wg_life}>&-
