@@ -977,6 +977,7 @@ def test_podman_passes_status_words_input_and_signals_on(pod: Box) -> None:
         with pod.open("sh", "-c", f"trap 'echo got; exit 9' {name}; echo up; while :; do sleep 0.05; done") as process:
             assert process.stdout
             assert process.stdout.readline() == b"up\n"
+            time.sleep(0.4)  # its client passes none on before
             process.send_signal(getattr(signal, f"SIG{name}"))
             assert process.communicate(timeout=30)[0] == b"got\n"
             assert process.returncode == 9 or pod.engine.who  # type: ignore[union-attr]
