@@ -219,7 +219,15 @@ def podman() -> Iterator[Podman]:
         raise FileNotFoundError("podman" if not found else "runc")
     _program(directory / "runc", f'exec {shlex.quote(runc)} --root {directory}/containers "$@"')
     own = {"tmp_dir": f"{directory}/tmp", "cgroup_manager": "cgroupfs", "events_logger": "file", "runtime": "runc"}
-    lines = ("[containers]", LIMITS, "[engine]", *(f'{name} = "{value}"' for name, value in own.items()), "[engine.runtimes]", f'runc = ["{directory}/runc"]', "")
+    lines = (
+        "[containers]",
+        LIMITS,
+        "[engine]",
+        *(f'{name} = "{value}"' for name, value in own.items()),
+        "[engine.runtimes]",
+        f'runc = ["{directory}/runc"]',
+        "",
+    )
     (directory / "containers.conf").write_text("\n".join(lines))
     (directory / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/storage"\nrunroot = "{directory}/run"\n')
     program = Podman(directory, str(directory / "bin/podman"), directory / "bin")
@@ -272,7 +280,9 @@ def rootless() -> Iterator[Podman]:
     ]  # fmt: skip
     _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
     bind = 'for name in passwd group subuid subgid; do [ -e /etc/$name ] || exit 1; mount --bind "$0/$name" /etc/$name; done; mount --bind "$1" "$0/real"; mount --bind "$0/bin/podman" "$1"; echo; read -r _'
-    namespace = ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory), found) if user == USER else ("sh", "-c", "echo; read -r _")
+    namespace = (
+        ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory), found) if user == USER else ("sh", "-c", "echo; read -r _")
+    )
     holder = subprocess.Popen(namespace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     who = ("sh", "-c", AS_USER, f"/proc/{holder.pid}/ns/mnt") if user == USER else ()
     program = Podman(directory, str(directory / "bin/podman"), directory / "bin", who, mine / "home")

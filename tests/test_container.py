@@ -535,7 +535,9 @@ def test_any_path_will_do(engine: Engine, caller: int) -> None:
 
 
 def test_a_path_that_is_not_utf8_is_refused(engine: Engine) -> None:
-    box = Box.made(engine, "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', shells: {n: {network: none}}}}\n", caller=users()[-1], project="a\udcff/p")
+    box = Box.made(
+        engine, "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', shells: {n: {network: none}}}}\n", caller=users()[-1], project="a\udcff/p"
+    )
     try:
         done = box.enter("true")
         assert (done.returncode, done.stdout) == (125, "")
@@ -569,7 +571,14 @@ def test_git_works_and_its_settings_are_held(box: Box) -> None:
     code = f"set -e; git status --short >/dev/null; echo x >new; git add new; {git} commit -qm second; git branch other; {git} stash list; git gc -q; git log --oneline | wc -l; git worktree add -q tree; git -C tree status --short; git worktree remove tree; git branch -D tree >/dev/null"
     done = box.enter("bash", "-c", code)
     assert (done.returncode, done.stdout.split()) == (0, ["2"]), done.stderr
-    for attack in ("git config core.fsmonitor /bin/x", "mv .git .g", "rm -rf .git/hooks", "echo x >.git/hooks/post-checkout", "ln -sf /x .git/config", "git remote add o x"):
+    for attack in (
+        "git config core.fsmonitor /bin/x",
+        "mv .git .g",
+        "rm -rf .git/hooks",
+        "echo x >.git/hooks/post-checkout",
+        "ln -sf /x .git/config",
+        "git remote add o x",
+    ):
         tried = box.enter("sh", "-c", attack)
         assert tried.returncode not in (0, 125), (attack, tried.stderr)
 
@@ -581,7 +590,9 @@ def test_the_end_says_what_the_host_would_run(box: Box) -> None:
     assert done.returncode == 3
     assert "wavegen audit" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1
-    found = subprocess.run([sys.executable, "-P", "-m", "wavegen", "audit"], cwd=box.project, env=box.environment(), capture_output=True, text=True, timeout=60, check=False)
+    found = subprocess.run(
+        [sys.executable, "-P", "-m", "wavegen", "audit"], cwd=box.project, env=box.environment(), capture_output=True, text=True, timeout=60, check=False
+    )
     assert "sub/.git/config" in found.stdout, found
     quiet = box.enter("true")
     assert "sub" not in quiet.stdout
@@ -789,7 +800,12 @@ WHERE = "import os; print(os.path.exists('/.dockerenv'), os.getuid(), os.getcwd(
 def test_every_command_and_persona_is_in_the_container_that_the_manifest_asks_for(own: Box) -> None:
     """1: with `backend: docker` the programs of agents ran on the host."""
     inside = f"True {own.uid} {own.project}\n"
-    for words in (("-s", "n", "--", PYTHON, "-c", WHERE), ("-p", "runner", "--", "-c", WHERE), ("-p", "open", "--", "-c", WHERE), ("-p", "open", "--exec", "--", PYTHON, "-c", WHERE)):
+    for words in (
+        ("-s", "n", "--", PYTHON, "-c", WHERE),
+        ("-p", "runner", "--", "-c", WHERE),
+        ("-p", "open", "--", "-c", WHERE),
+        ("-p", "open", "--exec", "--", PYTHON, "-c", WHERE),
+    ):
         done = own.run(*words)
         assert (done.returncode, done.stdout) == (0, inside), (words, done.stderr)
     script = own.enter("-c", WHERE, shell="persona-runner")
@@ -803,7 +819,9 @@ def test_input_arrives_and_a_time_that_is_up_ends_the_container(own: Box) -> Non
     """2: no -i, no --init, no name: the client was killed, and the container went on."""
     fed = own.run("-s", "n", "--", "cat", input="put in", stdin=None)
     assert (fed.returncode, fed.stdout) == (0, "put in"), fed.stderr
-    with subprocess.Popen(["timeout", "2", sys.executable, "-P", "-m", "wavegen", "run", "-s", "n", "--", "sleep", "600"], cwd=own.project, env=own.environment()) as process:
+    with subprocess.Popen(
+        ["timeout", "2", sys.executable, "-P", "-m", "wavegen", "run", "-s", "n", "--", "sleep", "600"], cwd=own.project, env=own.environment()
+    ) as process:
         assert process.wait(20) == 124
     assert until(lambda: not own.engine.run("ps", "-aq").stdout)
 
@@ -867,7 +885,12 @@ def test_root_is_not_root_inside_and_a_project_of_roots_is_refused(engine: Engin
 def test_git_works_in_a_linked_worktree(engine: Engine) -> None:
     """7: its .git leads out of what was mounted."""
     for caller in users():
-        box = Box.made(engine, "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', shells: {n: {network: none}}}}\n", caller=caller, project="work/repository")
+        box = Box.made(
+            engine,
+            "metadata: {name: x}\nruntime: {sandbox: {docker_image: '{image}', shells: {n: {network: none}}}}\n",
+            caller=caller,
+            project="work/repository",
+        )
         try:
             git = ["git", "-c", "safe.directory=*", "-c", "user.name=n", "-c", "user.email=e", "-C", str(box.project)]
             for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"], ["worktree", "add", "-q", "../linked"]):
@@ -877,7 +900,12 @@ def test_git_works_in_a_linked_worktree(engine: Engine) -> None:
             code = "set -e; git status --short; echo x >new; git add new; git -c user.name=n -c user.email=e commit -qm second; git log --oneline | wc -l"
             done = linked.enter("bash", "-c", code)
             assert (done.returncode, done.stdout.split()[-1]) == (0, "2"), done.stderr
-            for attack in ("git config core.fsmonitor /x", 'echo x >"$(git rev-parse --git-common-dir)"/hooks/post-commit', "echo x >.git", 'echo x >>"$(git rev-parse --git-dir)"/commondir'):
+            for attack in (
+                "git config core.fsmonitor /x",
+                'echo x >"$(git rev-parse --git-common-dir)"/hooks/post-commit',
+                "echo x >.git",
+                'echo x >>"$(git rev-parse --git-dir)"/commondir',
+            ):
                 assert linked.enter("sh", "-c", attack).returncode not in (0, 125), attack
             assert linked.enter("ls", "-A", str(box.project)).stdout.split() == [".git"]
         finally:
@@ -901,7 +929,14 @@ def test_what_an_image_would_start_or_keep_does_not_matter(engine: Engine) -> No
     """An entrypoint, a volume, which would be a directory on the disk, a user, a health check, variables, a working directory."""
     with tempfile.TemporaryDirectory() as directory:
         os.chmod(directory, 0o755)
-        changes = ('ENTRYPOINT ["/bin/false"]', 'VOLUME ["/data", "/da:ta"]', "USER 0", "WORKDIR /data", "HEALTHCHECK CMD touch /tmp/checked", "ENV HOME=/image LD_X=1")
+        changes = (
+            'ENTRYPOINT ["/bin/false"]',
+            'VOLUME ["/data", "/da:ta"]',
+            "USER 0",
+            "WORKDIR /data",
+            "HEALTHCHECK CMD touch /tmp/checked",
+            "ENV HOME=/image LD_X=1",
+        )
         words = [word for change in changes for word in ("--change", change)]
         done = engine.run("import", *words, pack("bare", Path(directory)), "wavegen-test:odd")
         assert done.returncode == 0, done.stderr

@@ -25,7 +25,15 @@ from fence import USER, users
 pytestmark = pytest.mark.needs("bash", "user")
 
 MANIFEST = "metadata: {name: x}\nruntime: {sandbox: {docker_image: 'no/such:image', limits: {pids: 99, memory: 1g, cpus: 1}, shells: {n: {network: none}, unbounded: {network: none}}}}\n"
-INFO = ("name=seccomp,profile=builtin", "name=cgroupns", "cpus=2", "system=linux Debian GNU/Linux 12 (bookworm)", "MemoryLimit=true", "PidsLimit=true", "CPUCfsQuota=true")
+INFO = (
+    "name=seccomp,profile=builtin",
+    "name=cgroupns",
+    "cpus=2",
+    "system=linux Debian GNU/Linux 12 (bookworm)",
+    "MemoryLimit=true",
+    "PidsLimit=true",
+    "CPUCfsQuota=true",
+)
 # Answers `info`, `image inspect`, `container inspect`; `run` writes its words, and ends with 0.
 STAND_IN = r"""#!/bin/sh
 here={here}
@@ -66,7 +74,13 @@ class Machine:
         """The same while it runs. In a mount namespace where the system has no engine: the system's programs come first."""
         hide = 'for name in docker podman; do for place in /usr/bin /usr/local/bin /bin; do [ ! -e $place/$name ] || mount --bind /dev/null $place/$name 2>/dev/null; done; done; exec "$@"'
         own = ("unshare", "--mount", *(() if os.getuid() == 0 else ("--map-root-user",)), "sh", "-c", hide, "sh")
-        environment = {"HOME": str(self.box.home), "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "TERM": "xterm", **variables}
+        environment = {
+            "HOME": str(self.box.home),
+            "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+            **variables,
+        }
         process = subprocess.Popen(
             [*own, *before, *self.box.argv(shell, words or ("true",))],
             cwd=self.box.project, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -147,8 +161,11 @@ def test_a_daemon_elsewhere_is_refused(machine: Machine, host: str) -> None:
 def test_a_daemon_that_is_not_there(engine_client: str, machine: Machine) -> None:
     """By the real client; its words differ from version to version."""
     shutil.copy(shutil.which(engine_client) or engine_client, machine.bin / "docker-real")
-    machine.stand_in(info=f'shift; exec "$here/docker-real" info "$@"', image='exec "$here/docker-real" "$@"')
-    refused(machine.start(DOCKER_HOST="unix:///no/such/socket"), "docker's daemon does not answer at unix:///no/such/socket (start it: systemctl start docker; or WAVEGEN_CONTAINER=podman")
+    machine.stand_in(info='shift; exec "$here/docker-real" info "$@"', image='exec "$here/docker-real" "$@"')
+    refused(
+        machine.start(DOCKER_HOST="unix:///no/such/socket"),
+        "docker's daemon does not answer at unix:///no/such/socket (start it: systemctl start docker; or WAVEGEN_CONTAINER=podman",
+    )
     dead = machine.bin / "dead.sock"
     with_nobody = "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])"
     subprocess.run(["python3", "-c", with_nobody, str(dead)], check=True)
@@ -170,14 +187,20 @@ def test_a_daemon_that_this_user_may_not_ask(engine: Engine, machine: Machine) -
     if os.getuid() != 0:
         pytest.skip("all sockets are the caller's")
     shutil.copy(engine.client, machine.bin / "docker-real")
-    machine.stand_in(info=f'shift; exec "$here/docker-real" info "$@"', image='exec "$here/docker-real" "$@"')
+    machine.stand_in(info='shift; exec "$here/docker-real" info "$@"', image='exec "$here/docker-real" "$@"')
     done = machine.start(DOCKER_HOST=f"unix://{engine.root_socket}")
-    refused(done, f"this user may not use docker's daemon at unix://{engine.root_socket} (WAVEGEN_CONTAINER=podman needs no daemon; or join the group docker, whose members are as good as root)")
+    refused(
+        done,
+        f"this user may not use docker's daemon at unix://{engine.root_socket} (WAVEGEN_CONTAINER=podman needs no daemon; or join the group docker, whose members are as good as root)",
+    )
 
 
 @pytest.mark.needs("docker")
 def test_an_image_that_is_not_here_is_not_fetched(engine: Engine) -> None:
-    for image, remedy in (("no/such:image", "(fetch it: docker pull no/such:image; or docker load)"), ("", "(build it: docker build -t wavegen/x:latest .wavegen/docker)")):
+    for image, remedy in (
+        ("no/such:image", "(fetch it: docker pull no/such:image; or docker load)"),
+        ("", "(build it: docker build -t wavegen/x:latest .wavegen/docker)"),
+    ):
         setting = f"docker_image: '{image}', " if image else ""
         box = Box.made(engine, f"metadata: {{name: x}}\nruntime: {{sandbox: {{{setting}shells: {{n: {{network: none}}}}}}}}\n", caller=users()[-1])
         try:
@@ -207,7 +230,10 @@ def changed(old: str, new: str) -> tuple[str, ...]:
         ((*INFO, "name=rootless"), ("docker runs rootless here", "WAVEGEN_CONTAINER=podman keeps you yourself")),
         ((*INFO, "name=userns"), ("other users (userns-remap)", "WAVEGEN_CONTAINER_USERNS=host")),
         ((*INFO, "name=selinux"), ("SELinux keeps containers from the project", "WAVEGEN_CONTAINER_LABEL=disable", "chcon -R -t container_file_t")),
-        (changed("system=", "system=linux Docker Desktop"), ("Docker Desktop runs containers in a virtual machine", "(start it by compose: .wavegen/docker/compose run n)")),
+        (
+            changed("system=", "system=linux Docker Desktop"),
+            ("Docker Desktop runs containers in a virtual machine", "(start it by compose: .wavegen/docker/compose run n)"),
+        ),
         (changed("system=", "system=windows Windows Server 2022"), ("docker runs containers of windows Windows Server 2022 (switch it to Linux containers)",)),
         (changed("MemoryLimit", "MemoryLimit=false"), ("cannot bound memory (let the kernel hand control groups to it: see the warnings of `docker info`)",)),
         (changed("PidsLimit", "PidsLimit=false"), ("cannot bound processes",)),
@@ -244,7 +270,7 @@ def test_what_is_left_out_on_request_reaches_the_engine(machine: Machine, info: 
     ("answer", "part"),
     [
         (said("Error: unknown flag / podman", status=125, stream=2), "is podman (say so: WAVEGEN_CONTAINER=podman)"),
-        (said("template: info:1: function \"x\" not define.", status=1, stream=2), "is podman"),
+        (said('template: info:1: function "x" not define.', status=1, stream=2), "is podman"),
         (said("Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?", status=1, stream=2), "does not answer"),
         (said("Got permission denied while trying to connect to the Docker daemon socket", status=1, stream=2), "may not use docker's daemon"),
         (said("something else", "and more", status=1, stream=2), "gives no information: something else (try: docker info)"),
@@ -268,7 +294,10 @@ def test_what_else_an_engine_answers_is_passed_on(machine: Machine, answer: str,
         (said("Error: No such image: no/such:image", status=1, stream=2), "the image no/such:image is not here"),
         (said("Error response from daemon: no such object", status=1, stream=2), "is not here"),
         (said("Error: image not known", status=125, stream=2), "is not here"),
-        (said("a disk that is full", status=1, stream=2), "docker says of the image no/such:image: a disk that is full (try: docker image inspect no/such:image)"),
+        (
+            said("a disk that is full", status=1, stream=2),
+            "docker says of the image no/such:image: a disk that is full (try: docker image inspect no/such:image)",
+        ),
         ("exit 1", "docker says of the image no/such:image"),
         (said("variable=PATH=/nix/store/x/bin:/bin"), None),
         (said("volume=/data", "volume=/a,b"), None),
@@ -284,7 +313,9 @@ def test_what_an_engine_says_of_the_image(machine: Machine, answer: str, part: s
     else:
         assert machine.ran(), done.stderr
         if "volume" in answer:
-            assert [word for word in machine.ran() if word.startswith("type=tmpfs")] == [f'type=tmpfs,"target={place}",tmpfs-size={2 << 30}' for place in ("/data", "/a,b")]
+            assert [word for word in machine.ran() if word.startswith("type=tmpfs")] == [
+                f'type=tmpfs,"target={place}",tmpfs-size={2 << 30}' for place in ("/data", "/a,b")
+            ]
 
 
 @pytest.mark.parametrize("which", ["info", "image"])
