@@ -9,6 +9,9 @@ set -f
 unset HOSTNAME
 # podman says so unasked.
 [ "${container-}" != podman ] || unset container
+# A core file would be a copy of secrets. By --ulimit podman would forget the limits that its settings give containers.
+# shellcheck disable=SC3045  # every sh knows it
+ulimit -c 0
 wg_runtime=$1 wg_path=$2$PATH wg_judged=$3 wg_number=$4
 shift 4
 PATH=$wg_path
