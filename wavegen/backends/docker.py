@@ -185,6 +185,11 @@ DIFFERENCES = (
     ),
     (
         Effect.STRICTER,
+        "podman 4.3, started by a user, loses signals, and after one the status may be another; the container ends all the same",
+        "use docker or bubblewrap where signals matter",
+    ),
+    (
+        Effect.STRICTER,
         "paths, words and variables must be UTF-8; the project must not belong to root; the daemon must be this machine's, and no virtual machine's",
         "with Docker Desktop start .wavegen/docker/compose",
     ),
