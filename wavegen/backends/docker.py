@@ -185,7 +185,7 @@ DIFFERENCES = (
     ),
     (
         Effect.STRICTER,
-        "podman 4.3, started by a user, loses signals, and after one the status may be another; the container ends all the same",
+        "podman 4.3, started by a user, may lose signals, and after one the status may be another; killing the script ends the container all the same",
         "use docker or bubblewrap where signals matter",
     ),
     (
