@@ -58,6 +58,8 @@ class Attacked(Fence):
 
 def attacked(engine: Engine, caller: int) -> Attacked:
     made = Fence.create(MANIFEST.replace("IMAGE", engine.image()), uid=USER if os.getuid() == 0 else os.getuid())
+    (made.home / "secret").write_text(SECRET)
+    made.own()
     if os.getuid() == 0:
         (made.base / "root").mkdir(mode=0o700)
     return Attacked(made.base, made.home, made.project, made.uid, engine, caller)
@@ -66,8 +68,14 @@ def attacked(engine: Engine, caller: int) -> Attacked:
 @pytest.fixture(params=users(), ids=name_of)
 def box(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Attacked]:
     found = attacked(engine, request.param)
-    (found.home / "secret").write_text(SECRET)
-    found.own()
+    yield found
+    found.remove()
+
+
+@pytest.fixture
+def one(engine: Engine) -> Iterator[Attacked]:
+    """As a user alone, where who calls makes no difference."""
+    found = attacked(engine, users()[-1])
     yield found
     found.remove()
 
@@ -97,12 +105,12 @@ os.makedirs(home + b"/.git/hooks")
         pytest.param('x",source="/y', "x", id="quotes"),
     ],
 )
-def test_a_path_is_not_taken_for_another(box: Attacked, name: str, taken_for: str) -> None:
+def test_a_path_is_not_taken_for_another(one: Attacked, name: str, taken_for: str) -> None:
     """What is mounted of a repository would be a file of the real home, or all of it, writable."""
-    box.planted(TWINS, str(box.home), name, taken_for)
-    done = box.enter("sh", "-c", 'cat ~/secret "$0"/*/.git; echo x >~/written', taken_for)
+    one.planted(TWINS, str(one.home), name, taken_for)
+    done = one.enter("sh", "-c", 'cat ~/secret "$0"/*/.git; echo x >~/written', taken_for)
     assert SECRET not in done.stdout
-    assert not (box.home / "written").exists()
+    assert not (one.home / "written").exists()
     assert done.returncode == 0 or (done.returncode == 125 and "not UTF-8" in done.stderr), done.stderr
 
 
@@ -208,11 +216,11 @@ def test_the_repository_of_a_worktree_is_held_below_the_home(box: Attacked) -> N
     assert (done.returncode, "is a symlink where" in done.stderr) == (125, True), done.stderr
 
 
-def test_the_clients_environment_asks_for_nothing(box: Attacked) -> None:
+def test_the_clients_environment_asks_for_nothing(one: Attacked) -> None:
     """Another API, another machine's image, a signature of it: each would be the end of the start."""
     words = ("sh", "-c", "cat /proc/self/cgroup")
-    shown = box.enter(*words).stdout
-    done = box.enter(*words, env=box.environment(DOCKER_API_VERSION="1.24", DOCKER_DEFAULT_PLATFORM="linux/arm64", DOCKER_CONTENT_TRUST="1"))
+    shown = one.enter(*words).stdout
+    done = one.enter(*words, env=one.environment(DOCKER_API_VERSION="1.24", DOCKER_DEFAULT_PLATFORM="linux/arm64", DOCKER_CONTENT_TRUST="1"))
     assert (done.returncode, done.stdout) == (0, shown), done.stderr
 
 
@@ -254,12 +262,12 @@ def test_what_was_exchanged_meanwhile_starts_nothing(box: Attacked, of: str) -> 
     assert box.enter("true").returncode == 0
 
 
-def test_what_is_mounted_is_what_was_asked_for(box: Attacked) -> None:
+def test_what_is_mounted_is_what_was_asked_for(one: Attacked) -> None:
     """Whatever the names: the kernel writes blanks and backslashes in another way."""
     for name in ("a b", "a\\040b", "\\", "tab\tnl\ncr\r", "#", "\u00e9"):
-        (box.project / name / ".git/hooks").mkdir(parents=True)
-    box.own()
-    done = box.enter("sh", "-c", 'for hooks in */.git/hooks; do touch "$hooks/x" 2>/dev/null || echo held; done; cat /run/wavegen/mounts')
+        (one.project / name / ".git/hooks").mkdir(parents=True)
+    one.own()
+    done = one.enter("sh", "-c", 'for hooks in */.git/hooks; do touch "$hooks/x" 2>/dev/null || echo held; done; cat /run/wavegen/mounts')
     assert (done.returncode, done.stdout.count("held\n")) == (0, 6), done.stderr
     assert done.stdout.count("/.git/hooks ro\n") == 6
 

@@ -9,6 +9,9 @@ set -f
 unset HOSTNAME
 # podman says so unasked.
 [ "${container-}" != podman ] || unset container
+# A core file would be a copy of secrets. By --ulimit podman would forget the limits that its settings give containers.
+# shellcheck disable=SC3045  # every sh knows it
+ulimit -c 0
 wg_runtime=$1 wg_path=$2$PATH wg_judged=$3 wg_number=$4
 shift 4
 PATH=$wg_path
@@ -41,7 +44,7 @@ $wg_line
       # The first is no command's to exchange. Where the kernel inside tells of another, it is not the host's.
       [ -n "$wg_comparable" ] || break
       wg_line=${wg_line#* * }
-      echo "wavegen: error: at ${wg_line% *} is not what was to be mounted there (another shell of the project may have exchanged it: try again when that has ended)" >&2
+      printf 'wavegen: error: at %s is not what was to be mounted there (another shell of the project may have exchanged it: try again when that has ended)\n' "${wg_line% *}" >&2
       exit 125
       ;;
   esac

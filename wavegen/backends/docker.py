@@ -126,7 +126,6 @@ def options(shell: Policy) -> Iterator[Option]:
     yield Option(("--ipc", "private"), Origin("no shared memory or semaphores of the host"))
     yield Option(("--cgroupns", "private"), Origin("the host's control groups stay outside"))
     yield Option(("--pids-limit", str(shell.limits.pids)), shell.limits.origin)
-    yield Option(("--ulimit", "core=0"), Origin("a core file would be a copy of secrets"))
     yield Option(("--shm-size", str(shell.limits.scratch)), shell.limits.origin)
     for rule in shell.environment:
         if rule.value is not None:

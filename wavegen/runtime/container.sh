@@ -2,7 +2,7 @@
 #
 # From the prepared places to a container: main() begins a shell of docker/. Sourced by the wrappers there, with the other
 # files. WAVEGEN_CONTAINER=podman starts it with podman.
-wg_engine='' wg_kind='' wg_run='' wg_uid='' wg_gid='' wg_frozen='' wg_collected='' wg_told_engine='' wg_told_image=''
+wg_engine='' wg_kind='' wg_run='' wg_uid='' wg_gid='' wg_frozen='' wg_collected='' wg_told_engine='' wg_told_image='' wg_asking=() wg_patience=30  # seconds, for an answer
 
 # --- the engine
 
@@ -45,13 +45,25 @@ ask_engine() {
   local image='{{range $path, $_ := .Config.Volumes}}volume={{$path}}{{println}}{{end}}{{range .Config.Env}}variable={{.}}{{println}}{{end}}'
   for limit in MemoryLimit PidsLimit CPUCfsQuota; do engine+="$limit={{.$limit}}{{println}}"; done
   if [[ $wg_kind == docker ]]; then
-    exec {wg_told_engine}< <("$wg_engine" info -f "$engine" 2>&1 </dev/null; printf 'status=%d\n' "$?")
+    exec {wg_told_engine}< <(ask info -f "$engine")
+    wg_asking+=("$!")
   fi
-  exec {wg_told_image}< <("$wg_engine" image inspect -f "$image" "$wg_image" 2>&1 </dev/null; printf 'status=%d\n' "$?")
+  exec {wg_told_image}< <(ask image inspect -f "$image" "$wg_image")
+  wg_asking+=("$!")
+}
+
+ask() { # the client's words; it ends with who asks
+  "$wg_engine" "$@" 2>&1 </dev/null &
+  # shellcheck disable=SC2064
+  trap "kill $!; exit" TERM
+  wait "$!"
+  printf 'status=%d\n' "$?"
 }
 
 heard() { # what an engine answered, into REPLIES; whether it was an answer
-  mapfile -t REPLIES <&"$1"
+  REPLIES=()
+  read -r -t "$wg_patience" "REPLIES[0]" <&"$1" || die "$wg_kind does not answer" "see whether it runs: $wg_kind info"
+  mapfile -t -O 1 REPLIES <&"$1"
   [[ ${REPLIES[-1]-} == status=0 ]]
 }
 
@@ -60,6 +72,8 @@ hear_engine() {
   [[ $wg_kind == docker ]] || { processors "$(getconf _NPROCESSORS_ONLN)"; return 0; }
   if ! heard "$wg_told_engine"; then
     said=${REPLIES[*]}
+    # The client of 20.10 stumbles over its own template where no daemon answers; the other question says why.
+    [[ $said != *template:* ]] || { heard "$wg_told_image"; said+=" ${REPLIES[*]}"; }
     case $said in
       *'ermission denied'*)
         die "this user may not use docker's daemon at ${DOCKER_HOST:-/var/run/docker.sock}" \
@@ -67,7 +81,7 @@ hear_engine() {
       *'annot connect'* | *'daemon running'* | *'onnection refused'* | *'no such file'*)
         die "docker's daemon does not answer at ${DOCKER_HOST:-/var/run/docker.sock}" 'start it: systemctl start docker; or WAVEGEN_CONTAINER=podman, which needs none' ;;
       *podman* | *define.*) die "the docker at $wg_engine is podman" 'say so: WAVEGEN_CONTAINER=podman' ;;
-      *) die "docker's daemon gives no information: ${REPLIES[0]-}" 'try: docker info' ;;
+      *) die "docker's daemon gives no information: ${REPLIES[0]//[[:cntrl:]]/}" 'try: docker info' ;;
     esac
   fi
   for said in "${REPLIES[@]}"; do
@@ -116,8 +130,8 @@ hear_image() {
   local said
   if ! heard "$wg_told_image"; then
     case ${REPLIES[*]} in
-      *'o such image'* | *'image not known'* | *'o such object'*) die "the image $wg_image is not here" "$wg_image_remedy" ;;
-      *) die "$wg_kind says of the image $wg_image: ${REPLIES[0]-}" "try: $wg_kind image inspect $wg_image" ;;
+      *'o such image'* | *'image not known'* | *'o such object'*) die "the image $wg_image is not here" "${wg_image_remedy//docker /$wg_kind }" ;;
+      *) die "$wg_kind says of the image $wg_image: ${REPLIES[0]//[[:cntrl:]]/}" "try: $wg_kind image inspect $wg_image" ;;
     esac
   fi
   for said in "${REPLIES[@]}"; do
@@ -138,9 +152,9 @@ identity() {
   while read -r field _ wg_gid _; do [[ $field != Gid: ]] || break; done </proc/self/status
   wg_uid=$EUID
   if [[ $wg_kind == podman ]]; then
-    # What docker leaves to the daemon's defaults: the host's proxies, writable /run, /tmp and /var/tmp, and names of the host. And
-    # variables of a user's settings, and the socket of the service manager that podman was started by.
-    wg_engine_words+=(--env-host=false --sdnotify=ignore --http-proxy=false --read-only-tmpfs=false --no-hosts --passwd=false)
+    # What docker leaves to the daemon's defaults: the host's proxies, writable /run, /tmp and /var/tmp, names of the host, ten
+    # seconds to end; and variables of a user's settings, and the socket of the service manager that podman was started by.
+    wg_engine_words+=(--env-host=false --sdnotify=ignore --http-proxy=false --read-only-tmpfs=false --no-hosts --passwd=false --stop-timeout 0)
     ((EUID == 0)) || wg_engine_words+=(--userns keep-id)
     [[ " ${wg_options[*]} " == *' --network host '* ]] || wg_engine_words+=(--sysctl net.ipv4.ip_unprivileged_port_start=0)
     [[ ! -e /sys/fs/selinux/enforce ]] || labels
@@ -170,10 +184,7 @@ first_process() {
   local name
   for name in /usr/libexec/podman /usr/local/libexec/podman /usr/local/lib/podman /usr/lib/podman; do [[ ! -x $name/catatonit ]] || return 0; done
   for name in catatonit tini-static docker-init; do
-    if tool "$name"; then
-      wg_engine_words+=(--init-path "$REPLY")
-      return 0
-    fi
+    if tool "$name"; then wg_engine_words+=(--init-path "$REPLY"); return 0; fi
   done
 }
 
@@ -207,7 +218,7 @@ make_run_directory() {
   # A name that is there could be anybody's.
   # To be passed through: whoever the container runs as opens what is in `inside`.
   (umask 066 && mkdir -- "$wg_run" && umask 077 && mkdir -- "$wg_run/empty" "$wg_run/inside") || die "$wg_run cannot be made" 'make room in /tmp'
-  trap 'rm -rf -- "$wg_run"; [[ -z $wg_collected ]] || rmdir -- "$wg_collected" 2>/dev/null' EXIT
+  trap 'kill -- "${wg_asking[@]}" 2>/dev/null; rm -rf -- "$wg_run"; [[ -z $wg_collected ]] || rmdir -- "$wg_collected" 2>/dev/null' EXIT
   (umask 077 && : >"$wg_run/nothing" && chmod 0 "$wg_run/nothing" && chmod 0555 "$wg_run/empty" && mkfifo -- "$wg_run/inside/report" "$wg_run/life" "$wg_run/gone") ||
     die "$wg_run cannot be filled" 'make room in /tmp'
   # Now, as later it may be what somebody else has put there; and nobody else is to read what is for this script.
@@ -360,6 +371,8 @@ serve() { # the client's words
     status=$?
     kill -0 "$wg_client" 2>/dev/null || break
   done
+  # It may have ended while a signal ended the waiting.
+  if ((status > 128)); then { wait "$wg_client"; } 2>/dev/null; status=$?; fi
   trap '' INT QUIT TERM HUP USR1 USR2
   [[ -z $wg_terminal ]] || "$wg_stty" "$wg_terminal"
   exec {wg_life}>&-
@@ -374,7 +387,7 @@ serve() { # the client's words
     read -r -t 0.01 said <&"$wg_report"
   fi
   collect
-  if [[ -n $wg_audited ]]; then audit; fi
+  [[ -z $wg_audited ]] || audit
   [[ $said != started ]] || exit "$status"
   # Only what ended the client before anything ran.
   ((status <= 128)) || exit "$status"
