@@ -800,7 +800,7 @@ def test_what_a_machine_lacks_is_open_there_and_held_elsewhere(need: Need, text:
 def test_only_what_works_or_is_held_on_every_machine_needs_nothing_of_it() -> None:
     found = [one for kind in KINDS for policy in policies(kind) for one in cases(policy) if one.expectation.needs]
     assert {one.expectation.needs for one in found} == set(Need)
-    assert {one.probe.id for one in found} == {"N08", "T02", "Q01"}
+    assert {one.probe.id for one in found} == {"N08", "T02", "P06", "Q01", "Q02"}
     assert {one.expectation.want for one in found} == {Want.STOPPED}
 
 

@@ -467,13 +467,12 @@ def _below(path: str, places: Iterable[str]) -> bool:
 
 def _of_engine(mount: _Mount, places: Iterable[str]) -> bool:
     """Whether it is what an engine mounts: files of its own, control groups, and masks over what the kernel shows."""
-    if mount.at in places or _below(mount.at, ("/proc", "/sys")):
-        masks = mount.kind == "tmpfs" and mount.at.startswith(("/proc/", "/sys/"))
-        groups = mount.at.startswith("/sys/fs/cgroup")
-        return (mount.at in places or masks or (groups and mount.kind.startswith("cgroup"))) and (
-            not mount.writable or (mount.kind == "tmpfs" and (groups or mount.root == "/null"))
-        )
-    return False
+    of_kernel, groups = mount.at.startswith(("/proc/", "/sys/")), mount.at.startswith("/sys/fs/cgroup")
+    # A file is hidden by a mount of /dev/null, which is the container's own or, for a user, the host's.
+    null = mount.root == "/null" and mount.kind in ("tmpfs", "devtmpfs")
+    if of_kernel and (null or (mount.kind == "tmpfs" and (groups or not mount.writable))):
+        return True
+    return not mount.writable and (mount.at in places or (groups and mount.kind.startswith("cgroup")))
 
 
 def strange_mounts(  # noqa: PLR0913, PLR0917  by keyword
