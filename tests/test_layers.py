@@ -32,7 +32,7 @@ ROWS = (
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "given", "sandbox", "learn", "audit"),
+    ("outside", "containers", "planting", "ground", "entry", "trials", "verify", "log", "child", "given", "sandbox", "learn", "audit"),
     ("cli",),
     ("__main__",),
 )
@@ -76,6 +76,7 @@ TOUCH_THE_MACHINE = {
     "resources",
     "cli",
     "outside",
+    "containers",
     "ground",
     "planting",
     "entry",

@@ -433,7 +433,7 @@ class _Mount:
 
     def __init__(self, line: str) -> None:
         before, _, after = line.partition(" - ")
-        _, _, self.device, self.root, place, options = before.split()[:6]
+        self.number, self.parent, self.device, self.root, place, options = before.split()[:6]
         self.key, self.kind, self.writable = f"{self.device} {place}", after.split()[0], "rw" in options.split(",")
         self.at = place.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
 
@@ -451,19 +451,28 @@ class _Mount:
         return numbers == _DEVICES.get(name) or (name == "console" and (numbers[0] in (4, 5) or 136 <= numbers[0] <= 143))
 
 
+def _covered(mounts: Iterable[_Mount]) -> set[str]:
+    """The numbers of mounts that nobody gets to: another one stands where their parent is mounted, and they are below that."""
+    by_number = {mount.number: mount for mount in mounts}
+    over = {mount.parent for mount in by_number.values() if mount.parent in by_number and by_number[mount.parent].at == mount.at}
+    found = {mount.number for mount in by_number.values() if mount.parent in over and mount.at != by_number[mount.parent].at}
+    while more := {mount.number for mount in by_number.values() if mount.parent in found} - found:
+        found |= more
+    return found
+
+
 def _below(path: str, places: Iterable[str]) -> bool:
     return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in places)
 
 
 def _of_engine(mount: _Mount, places: Iterable[str]) -> bool:
     """Whether it is what an engine mounts: files of its own, control groups, and masks over what the kernel shows."""
-    if mount.at in places or _below(mount.at, ("/proc", "/sys")):
-        masks = mount.kind == "tmpfs" and mount.at.startswith(("/proc/", "/sys/"))
-        groups = mount.at.startswith("/sys/fs/cgroup")
-        return (mount.at in places or masks or (groups and mount.kind.startswith("cgroup"))) and (
-            not mount.writable or (mount.kind == "tmpfs" and (groups or mount.root == "/null"))
-        )
-    return False
+    of_kernel, groups = mount.at.startswith(("/proc/", "/sys/")), mount.at.startswith("/sys/fs/cgroup")
+    # A file is hidden by a mount of /dev/null, which is the container's own or, for a user, the host's.
+    null = mount.root == "/null" and mount.kind in ("tmpfs", "devtmpfs")
+    if of_kernel and (null or (mount.kind == "tmpfs" and (groups or not mount.writable))):
+        return True
+    return not mount.writable and (mount.at in places or (groups and mount.kind.startswith("cgroup")))
 
 
 def strange_mounts(  # noqa: PLR0913, PLR0917  by keyword
@@ -478,7 +487,8 @@ def strange_mounts(  # noqa: PLR0913, PLR0917  by keyword
     found, wanted, theirs = [_Mount(line) for line in lines], set(expected), set() if ROLE["outside"] else set(host)
     proc = [mount.device for mount in found if mount.at == "/proc"][-1:]
     may_write = (*writable, project, home, "/dev", "/proc")
-    for mount in found:
+    covered = _covered(found)
+    for mount in (mount for mount in found if mount.number not in covered):
         part_of_proc = mount.kind == "proc" and mount.at == f"/proc{mount.root.rstrip('/')}" and (mount.device in proc or mount.at in wanted)
         if mount.at.startswith(("/proc/", "/dev/")) and mount.at not in wanted and mount.key not in theirs:
             known = part_of_proc or mount.of_dev()
