@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from wavegen import VERSION
+from wavegen import VERSION, cli_manual
 
 _BUG = 70
 
@@ -55,7 +55,11 @@ def _report(bug: Exception) -> None:
 _MANIFEST = click.option("-m", "--manifest", metavar="FILE", help="The manifest. Default: wave.yaml here or in the nearest directory above.")
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_STATUS = """Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
+where the fence could not be built."""
+
+
+@click.group(cls=_Group, epilog=_STATUS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="wavegen")
 def cli() -> None:
     """Fence coding agents: one manifest, wave.yaml, rendered into a Nix flake and bubblewrap wrappers.
@@ -67,9 +71,6 @@ def cli() -> None:
       wavegen run CMD    one command inside, from the manifest as it is now
       wavegen verify     try to get out of every shell, and report what held
       wavegen audit      what shells left behind that the host would run
-
-    Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
-    where the fence could not be built.
     """
 
 
@@ -545,6 +546,9 @@ def init(directory: str, *, only_print: bool) -> None:
         raise MachineError(f"{path} cannot be written: {failed.strerror}", "check the directory's permissions") from None
     click.echo(f"wrote {path}")
     click.echo("next: read it, then run wavegen render", err=True)
+
+
+cli_manual.register(cli)
 
 
 def main() -> None:
