@@ -29,7 +29,8 @@ class CustomBuildHook(BuildHookInterface):
         sys.path.insert(0, self.root)
         try:
             from wavegen.cli import cli
-            from wavegen.cli_manual import completion_script, pages
+            from wavegen.cli_completion import completion_script
+            from wavegen.cli_manual import pages
         finally:
             sys.path.remove(self.root)
         self._directory = Path(tempfile.mkdtemp())
@@ -41,7 +42,7 @@ class CustomBuildHook(BuildHookInterface):
             file.chmod(0o644)
             build_data["shared_data"][str(file)] = place
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  hatchling's
         """Called when the wheel is there."""
         if self._directory:
             shutil.rmtree(self._directory)

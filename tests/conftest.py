@@ -50,6 +50,8 @@ TOOLS = {
     "git": ("git", "--version"),
     "go": ("go", "version"),
     "java": ("javac", "-version"),
+    "man": ("sh", "-c", "echo .TH x 1 | man --warnings -l -"),
+    "mandoc": ("sh", "-c", "echo .Dd x | mandoc"),
     "nc": ("nc", "-h"),
     "nix": ("nix-instantiate", "--eval", "--expr", "1"),
     "node": ("node", "-e", "fetch"),

@@ -33,7 +33,7 @@ ROWS = (
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("manual", "tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
     ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "sandbox", "learn", "audit"),
-    ("cli_manual", "cli"),
+    ("cli_manual", "cli_completion", "cli"),
     ("__main__",),
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
@@ -76,6 +76,7 @@ TOUCH_THE_MACHINE = {
     "resources",
     "cli",
     "cli_manual",
+    "cli_completion",
     "outside",
     "ground",
     "planting",
@@ -88,7 +89,7 @@ TOUCH_THE_MACHINE = {
     "learn",
     "audit",
 }
-THIRD_PARTY = {"cli": {"click"}, "cli_manual": {"click"}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
+THIRD_PARTY = {"cli": {"click"}, "cli_manual": {"click"}, "cli_completion": {"click"}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
 
 
 def modules() -> dict[str, ast.Module]:

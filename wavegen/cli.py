@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from wavegen import VERSION, cli_manual
+from wavegen import VERSION, cli_completion, cli_manual
 
 _BUG = 70
 
@@ -549,6 +549,7 @@ def init(directory: str, *, only_print: bool) -> None:
 
 
 cli_manual.register(cli)
+cli_completion.register(cli)
 
 
 def main() -> None:

@@ -1,23 +1,16 @@
-"""The verbs that speak of the command line itself, `completion` and `manual`, and what TAB completes in all others."""
+"""The verb `manual`, and what every command says of how it ends."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from wavegen import VERSION
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
 PROGRAM = "wavegen"
-_VARIABLE = "_WAVEGEN_COMPLETE"
-# What is completed is put on a command line as it is, so what a shell would read otherwise is not offered.
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _STATUS = "Exit status: 0 done, 2 manifest or usage, 3 the machine, 70 a bug."
 _STATUSES = {
     "wavegen render": "Exit status: 0 done, 1 the disk differs (with --check), 2 manifest or usage, 3 the machine, 70 a bug.",
@@ -26,31 +19,11 @@ _STATUSES = {
 
 
 def register(cli: click.Group) -> None:
-    """Add the verbs to the command line, and to what stands there how it is completed and how it ends."""
-    cli.add_command(completion)
+    """Add the verb to the command line, and to each command that does not say how it ends the line that does."""
     cli.add_command(manual)
     for name, command in _commands(PROGRAM, cli):
         if not isinstance(command, click.Group) and "xit status" not in f"{command.help}{command.epilog}":
             command.epilog = _STATUSES.get(name, _STATUS)
-        for param in command.params:
-            if (found := _completed(param)) is not None:
-                param.type = _Completed(param.type, found)
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes commands of wavegen in SHELL: bash, zsh or fish.
-
-    It completes verbs, options, files, and the shells, personas and adapters of the manifest that is nearest.
-
-    \b
-      bash  wavegen completion bash >~/.local/share/bash-completion/completions/wavegen
-      zsh   wavegen completion zsh >DIRECTORY/_wavegen      a DIRECTORY of $fpath
-      fish  wavegen completion fish >~/.config/fish/completions/wavegen.fish
-    """
-    click.echo(completion_script(_root(ctx), shell), nl=False)
 
 
 @click.command()
@@ -68,7 +41,7 @@ def manual(ctx: click.Context, verb: tuple[str, ...], directory: str | None) -> 
     """
     from wavegen.errors import UsageError
 
-    written = pages(_root(ctx))
+    written = pages(ctx.find_root().command)
     if directory is not None:
         if verb:
             raise UsageError("--directory writes the pages of all commands", "leave the verb out")
@@ -78,17 +51,6 @@ def manual(ctx: click.Context, verb: tuple[str, ...], directory: str | None) -> 
     if page is None:
         raise UsageError(f"there is no command {' '.join(verb)!r}", "wavegen --help lists them")
     click.echo(page, nl=False)
-
-
-def completion_script(cli: click.Command, shell: str) -> str:
-    """The script for a shell: click's own. Raises ValueError for a shell that it does not know."""
-    from click.shell_completion import ShellComplete, get_completion_class
-
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise ValueError(shell)
-    # Not kind.source(), which starts a bash to see how old it is.
-    return ShellComplete.source(kind(cli, {}, PROGRAM, _VARIABLE))
 
 
 def pages(cli: click.Command) -> dict[str, str]:
@@ -147,112 +109,9 @@ def _write(directory: str, written: dict[str, str]) -> None:
         click.echo(f"wrote {os.path.join(directory, name)}")
 
 
-def _root(ctx: click.Context) -> click.Command:
-    return ctx.find_root().command
-
-
 def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     """A command and all below it, with how each is called, in the order of their names."""
     yield name, command
     if isinstance(command, click.Group):
         for below in sorted(command.commands):
             yield from _commands(f"{name} {below}", command.commands[below])
-
-
-# --- what TAB completes
-
-
-if TYPE_CHECKING:
-    _Type = click.ParamType[Any]
-else:
-    _Type = click.ParamType  # which click 8.1 has without brackets
-
-
-class _Completed(_Type):
-    """A type of which TAB knows more than click does; what it makes of a value stays as it was."""
-
-    def __init__(self, of: click.ParamType[Any], found: Callable[[click.Context, str], list[CompletionItem[str]]]) -> None:
-        self.name = of.name
-        self._of = of
-        self._found = found
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As the type that was there."""
-        return self._of.convert(value, param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:  # noqa: ARG002  click's
-        """What could stand here."""
-        return self._found(ctx, incomplete)
-
-
-def _completed(param: click.Parameter) -> Callable[[click.Context, str], list[CompletionItem[str]]] | None:
-    """What could stand in an option or argument, by its name or what --help calls its value; None: click knows, or nobody."""
-    match param.name, param.metavar:
-        case (("shell" | "shells"), "SHELL"):
-            # What takes a persona's fence for a shell says so.
-            return _of_manifest(_fences if "persona-" in (getattr(param, "help", None) or "") else _shells)
-        case "persona", "NAME":
-            return _of_manifest(_personas)
-        case "adapter", "NAME":
-            return _of_manifest(_adapters)
-        case "backend", "NAME":
-            return lambda _, incomplete: _starting(("bubblewrap", "docker", "landlock"), incomplete)
-        case "verb", _:
-            return _verbs
-        case (_, "FILE") | ("command", _):
-            return lambda _, incomplete: _path("file", incomplete)
-        case _, "DIR":
-            return lambda _, incomplete: _path("dir", incomplete)
-        case _:
-            return None
-
-
-def _of_manifest(names: Callable[[Any], tuple[str, ...]]) -> Callable[[click.Context, str], list[CompletionItem[str]]]:
-    """Names of a plan; those that every manifest has where there is none, or it is not right: nothing is said about that here."""
-
-    def found(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-        from wavegen import project
-        from wavegen.errors import WavegenError
-
-        try:
-            plan = project.load(ctx.params.get("manifest"), accept=True).plan
-        except (WavegenError, OSError):
-            plan = None
-        return _starting(names(plan), incomplete)
-
-    return found
-
-
-def _shells(plan: Any) -> tuple[str, ...]:
-    return tuple(shell.name for shell in plan.shells) if plan else ("default", "restricted", "yolo")
-
-
-def _fences(plan: Any) -> tuple[str, ...]:
-    return tuple(fence.name for fence in plan.fences()) if plan else _shells(plan)
-
-
-def _personas(plan: Any) -> tuple[str, ...]:
-    return tuple(persona.name for persona in plan.personas) if plan else ()
-
-
-def _adapters(plan: Any) -> tuple[str, ...]:
-    return tuple(sorted({agent.adapter for persona in plan.personas for agent in persona.agents})) if plan else ()
-
-
-def _verbs(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    found: click.Command = _root(ctx)
-    for word in ctx.params.get("verb") or ():
-        found = getattr(found, "commands", {}).get(word, found)
-    return _starting(tuple(sorted(getattr(found, "commands", {}))), incomplete)
-
-
-def _starting(names: tuple[str, ...], incomplete: str) -> list[CompletionItem[str]]:
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(name) for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
-
-
-def _path(kind: str, incomplete: str) -> list[CompletionItem[str]]:
-    from click.shell_completion import CompletionItem
-
-    return [CompletionItem(incomplete, type=kind)]
