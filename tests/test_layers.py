@@ -33,7 +33,7 @@ ROWS = (
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("manual", "tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
     ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "sandbox", "learn", "audit"),
-    ("cli_manual", "cli_completion", "cli"),
+    ("cli_progress", "cli_manual", "cli_completion", "cli"),
     ("__main__",),
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
@@ -75,6 +75,7 @@ TOUCH_THE_MACHINE = {
     "starter",
     "resources",
     "cli",
+    "cli_progress",
     "cli_manual",
     "cli_completion",
     "outside",
