@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from helpers import MINIMAL, environment, project, render_project, wavegen
 
 MANY = "metadata: {name: big}\nadapters: {claude: {binary: claude}}\npersonas:\n" + "".join(f"  p{n}: {{preset: navigator}}\n" for n in range(1000))
@@ -57,16 +58,27 @@ def test_what_is_quick_says_nothing(tmp_path: Path) -> None:
         assert (status, WIPED in said) == (0, False), args
 
 
-def test_an_audit_of_a_large_project_is_waited_for(tmp_path: Path) -> None:
+SLOW = """
+import sys, time
+from wavegen import {module}
+from wavegen.cli import main
+real = {module}.{function}
+def slow(*args, **options):
+    time.sleep(1.5)
+    return real(*args, **options)
+{module}.{function} = slow
+sys.argv[1:] = [{verb!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize(("verb", "module", "function", "what"), [("audit", "audit", "audit", "looking"), ("log", "log", "read", "reading")])
+def test_an_audit_and_a_log_that_take_long_are_waited_for(verb: str, module: str, function: str, what: str, tmp_path: Path) -> None:
+    """As of a large project, which takes as long to make."""
     root = render_project(tmp_path, MINIMAL)
-    for number in range(120):
-        place = root / f"package-{number}"
-        place.mkdir()
-        for name in range(150):
-            (place / f"{name}.txt").symlink_to("../wave.yaml")
-    _, _, said = on_a_terminal(root, *command("audit", "--all"))
-    assert f"{WIPED}looking: 1 s" in said
-    assert said.count(WIPED) >= 2
+    status, _, said = on_a_terminal(root, sys.executable, "-c", SLOW.format(verb=verb, module=module, function=function))
+    assert status == 0
+    assert said.startswith(f"{WIPED}{what}: 1 s{WIPED}wavegen: note: ")
 
 
 WAITS = """
