@@ -46,6 +46,7 @@ TOOLS = {
     # A daemon of the tests' own needs namespaces; that it starts is shown by the fixture.
     "docker": ("sh", "-c", _AS_ROOT + '"$0" --version && dockerd --version && runc --version && root unshare --mount --pid --fork --mount-proc true', DOCKER),
     "docker-compose": ("sh", "-c", 'docker-compose version || "$0" compose version', DOCKER),
+    "direnv": ("direnv", "version"),
     "fish": ("fish", "--version"),
     "git": ("git", "--version"),
     "go": ("go", "version"),
