@@ -66,7 +66,7 @@ def test_every_command_of_a_ci_file_runs_in_a_rendered_project(runs: tuple[str, 
     path = f"{tools}:{nix.environ()['PATH']}"
     for line in runs:
         done = nix.run(["-ec", line], root, program="/bin/sh", env={"PATH": path}, timeout=300)
-        assert done.returncode == 0, (line, done.stdout[-3000:], done.stderr[-3000:])
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
     assert (root / "passed").exists()
     sarif = json.loads((root / "verify.sarif").read_text("utf-8"))
     assert (sarif["version"], len(sarif["runs"])) == ("2.1.0", 1)
