@@ -1,48 +1,74 @@
-"""How much a shell's script adds to a container's start: where an engine answers, and there is an image to start.
+"""An engine and an image for containers, and what starts them bare and by a shell's script.
 
-WAVEGEN_BENCH_IMAGE names one that is there, with sh and with python3 or perl; WAVEGEN_CONTAINER=podman measures podman.
+`WAVEGEN_BENCH_IMAGE` names an image that is there, with sh and with python3 or perl; `WAVEGEN_CONTAINER=podman` takes podman. Without
+it root has a daemon and an image of the tests' own (`tests/engine.py`); a user has none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from side_by_side import compare
+TESTS = Path(__file__).parent.parent / "tests"
 
 
-def main() -> None:
-    """Print the ratios, or why there are none."""
-    image, engine = os.environ.get("WAVEGEN_BENCH_IMAGE", ""), shutil.which(os.environ.get("WAVEGEN_CONTAINER", "docker"))
-    if not engine or not image or subprocess.run([engine, "image", "inspect", image], capture_output=True, check=False).returncode:
-        print("\nstarting a container: no engine, or no image: WAVEGEN_BENCH_IMAGE names one that is there")
-        return
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        project = Path(name).resolve() / "project"
-        project.mkdir()
-        manifest = f"metadata: {{name: bench}}\nruntime: {{sandbox: {{docker_image: {image!r}, shells: {{none: {{network: none}}}}}}}}\n"
-        (project / "wave.yaml").write_text(manifest, encoding="utf-8")
-        subprocess.run([sys.executable, "-m", "wavegen", "render"], cwd=project, check=True, capture_output=True)
-        if os.geteuid() == 0:
-            # Nothing in a container is root.
-            subprocess.run(["chown", "-R", "65534:65534", str(project.parent)], check=True)
-        scripts = {shell: [str(project / ".wavegen/docker" / f"run-{shell}"), "/bin/true"] for shell in ("none", "default", "restricted")}
-        bare = [engine, "run", "--rm", "--network", "none", image, "/bin/true"]
-        compare(
-            "starting a container",
-            project,
-            ("bare, network none", bare),
-            ("its options alone", _options(scripts["none"], project)),
-            *((f"run-{shell}", script) for shell, script in scripts.items()),
-            limit="2x",
-            runs=15,
-        )
+@contextlib.contextmanager
+def engine() -> Iterator[tuple[str, str]]:
+    """An engine's client and an image, or two empty texts, and why is printed."""
+    client, image = shutil.which(os.environ.get("WAVEGEN_CONTAINER", "docker")), os.environ.get("WAVEGEN_BENCH_IMAGE", "")
+    if image:
+        if client and subprocess.run([client, "image", "inspect", image], capture_output=True, check=False).returncode == 0:
+            yield client, image
+        else:
+            print(f"{image} is not there: containers are left out.")
+            yield "", ""
+    elif os.geteuid() or not shutil.which("dockerd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
+        print("No engine and image for containers, which are left out: WAVEGEN_BENCH_IMAGE names an image that is there.")
+        yield "", ""
+    else:
+        with _of_the_tests() as found:
+            yield found
+
+
+@contextlib.contextmanager
+def _of_the_tests() -> Iterator[tuple[str, str]]:
+    sys.path.insert(0, str(TESTS))
+    import engine as of_tests
+
+    with of_tests.started("/usr/bin/docker") as daemon:
+        before = dict(os.environ)
+        os.environ |= daemon.environment()
+        try:
+            yield "/usr/bin/docker", daemon.image()
+        finally:
+            os.environ.clear()
+            os.environ |= before
+
+
+def ways(client: str, image: str, base: Path) -> dict[str, list[str]]:
+    """What starts /bin/true: the engine with no options to speak of, and with all of a script's; scripts of three networks."""
+    project = base / "contained"
+    project.mkdir()
+    manifest = f"metadata: {{name: bench}}\nruntime: {{sandbox: {{docker_image: {image!r}, shells: {{none: {{network: none}}}}}}}}\n"
+    (project / "wave.yaml").write_text(manifest, encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "wavegen", "render"], cwd=project, check=True, capture_output=True)
+    if os.geteuid() == 0:
+        # Nothing in a container is root.
+        subprocess.run(["chown", "-R", "65534:65534", str(project)], check=True)
+    scripts = {f"docker/run-{shell}": [str(project / ".wavegen/docker" / f"run-{shell}"), "/bin/true"] for shell in ("none", "default", "restricted")}
+    name = os.path.basename(client)
+    return {
+        f"{name} run --network none": [client, "run", "--rm", "--network", "none", image, "/bin/true"],
+        "the options of run-none alone": _options(scripts["docker/run-none"], project),
+        **scripts,
+    }
 
 
 def _options(script: list[str], project: Path) -> list[str]:
@@ -59,7 +85,3 @@ def _options(script: list[str], project: Path) -> list[str]:
         else:
             kept.append(word)
     return [*kept, "/bin/true"]
-
-
-if __name__ == "__main__":
-    main()

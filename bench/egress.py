@@ -1,7 +1,4 @@
-"""How fast the filtered network is, beside raw bwrap, `srt` and `hozo` where they are installed, in one run.
-
-`WAVEGEN_BENCH_PATH` names directories with them that are not on the PATH. By itself: `python bench/egress.py`.
-"""
+"""How fast the filtered network is, beside none and beside other fences that are installed, in one run. By itself: `python bench/egress.py`."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import json
 import os
 import selectors
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +18,8 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from side_by_side import RUNS, bwrap_of, compare, ratios, take_turns
+import peers
+from side_by_side import FOUND, Measured, take_turns
 
 MEBIBYTES = int(os.environ.get("WAVEGEN_BENCH_MIB", "512"))
 TURNS = int(os.environ.get("WAVEGEN_BENCH_STREAMS", "7"))
@@ -175,7 +172,7 @@ class Ground:
         self.environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and name != "XDG_STATE_HOME"}
         self.environment["HOME"] = str(base / "home")
         (base / "home").mkdir()
-        self.environment["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), os.environ.get("WAVEGEN_BENCH_PATH"))))
+        self.environment["PATH"] = peers.path()
         self.wrapper = str(self.project / ".wavegen/bin/restricted")
         self.run([sys.executable, "-m", "wavegen", "render"])
         self.inside = [self.wrapper]
@@ -183,19 +180,7 @@ class Ground:
             self.inside += ["--connect-to", f"{NAME}:{port}:127.0.0.1:{there}"]
         self.inside.append("--")
         self.run([self.wrapper, "/bin/true"])
-        (self.rules,) = (self.project / ".wavegen/seccomp").glob("*.bpf")
-        settings = base / "srt.json"
-        network = {"allowedDomains": [f"127.0.0.1:{http}", f"127.0.0.1:{hello}"], "deniedDomains": []}
-        settings.write_text(json.dumps({"network": network, "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}), encoding="utf-8")
-        allowed = f"--allow-net=127.0.0.1:{http},127.0.0.1:{hello}"
-        self.others = {
-            name: argv
-            for name, argv, how in (
-                ("srt", ["srt", "--settings", str(settings), "--"], "npm install -g @anthropic-ai/sandbox-runtime; it needs socat and rg too"),
-                ("hozo", ["hozo", "--project", str(self.project), "--network", "proxy", allowed, "--"], "pip install hozo"),
-            )
-            if self.works(name, argv, how)
-        }
+        self.others = peers.installed(self.project, self.environment, (f"127.0.0.1:{http}", f"127.0.0.1:{hello}"))
 
     def run(self, argv: list[str]) -> str:
         """What a command prints that must succeed."""
@@ -203,34 +188,6 @@ class Ground:
         if done.returncode:
             sys.exit(f"{shlex.join(argv)}: status {done.returncode}\n{done.stderr}")
         return done.stdout
-
-    def works(self, name: str, argv: list[str], how: str) -> bool:
-        """Whether another fence is here and starts a command; says why not."""
-        found = shutil.which(name, path=self.environment["PATH"])
-        if not found:
-            print(f"{name} is not installed, and left out ({how}).")
-            return False
-        argv[0] = found
-        done = subprocess.run(
-            [*argv, "/bin/true"], cwd=self.project, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            print(f"{name} does not work here, and is left out: {(done.stderr.strip() or 'it says nothing').splitlines()[-1]}")
-        return done.returncode == 0
-
-
-def starting(ground: Ground) -> None:
-    """From the command line to the end of /bin/true."""
-    before = dict(os.environ)
-    os.environ.update(ground.environment)
-    raw = ("bwrap with the same arguments", bwrap_of([ground.wrapper, "/bin/true"], ground.rules, ground.project))
-    ours = ("wrapper of restricted", [ground.wrapper, "/bin/true"])
-    others = [(name, [*argv, "/bin/true"]) for name, argv in ground.others.items()]
-    columns = compare("starting restricted with a filtered network", ground.project, raw, ours, *others, limit="5x bwrap", runs=max(10, RUNS // 2))
-    os.environ.clear()
-    os.environ.update(before)
-    for name in ground.others:
-        print(f"  {name} takes {ratios(columns[name], columns[ours[0]])} as long as the wrapper{' (aim: 8x)' if name == 'srt' else ''}")
 
 
 def streams(ground: Ground) -> None:
@@ -258,12 +215,14 @@ def streams(ground: Ground) -> None:
             return float(ground.run([*way[:-1], "-sSf", "-w", f"%{{{figure}}}", *rest[1:], url]).split()[-1]) / 1e9
 
         columns = take_turns({name: partial(speed, way) for name, way in ways.items()}, TURNS)
-        print(f"\n{title} of {MEBIBYTES} MiB in one stream, {TURNS} turns (aims: 0.40x direct, 4x srt, 1.5x hozo)")
+        print(f"\n{title} of {MEBIBYTES} MiB in one stream, {TURNS} turns (aim: 0.40x direct)")
         if median(columns["direct"]) < 1.5:  # noqa: PLR2004
             print("  curl and the server alone move less than 1.5 GB/s here: they, or other load, are the bottleneck.")
+        measured = Measured(f"{title} in one stream", "0.40x direct", "GB/s", columns)
+        FOUND.append(measured)
         for name, values in columns.items():
-            print(f"  {name:<14} {median(values):5.2f} GB/s [{min(values):.2f}..{max(values):.2f}]  {ratios(values, columns['direct'])} direct", end="")
-            print("".join(f"  {ratios(values, columns[other])} {other}" for other in ground.others if name in ours))
+            ratio, least, most = measured.spread(name)
+            print(f"  {name:<14} {median(values):5.2f} GB/s [{min(values):.2f}..{max(values):.2f}]  {ratio:6.2f}x [{least:.2f}..{most:.2f}] direct")
     sparse.unlink()
 
 
@@ -288,6 +247,8 @@ def delays(ground: Ground) -> None:
             found[name].append(way())
     print(f"\nuntil a server's first byte is here, {CONNECTS} each in {turns} turns (aim: +1 ms at the median)")
     base = [median(values) for values in found["direct"]]
+    columns = {name: [median(values) for values in each] for name, each in found.items()}
+    FOUND.append(Measured("until a server's first byte is here", "+1 ms", "ms, the median of each turn", columns))
     for name, each in found.items():
         every = sorted(value for values in each for value in values)
         added = [median(values) - (0 if name.startswith("DNS") else reference) for values, reference in zip(each, base, strict=True)]
@@ -319,7 +280,7 @@ def main() -> None:
     print("\nThe filtered network:")
     with tempfile.TemporaryDirectory() as name, server(serve_http) as http, server(serve_hello) as hello:
         ground = Ground(Path(name).resolve(), http, hello)
-        for measure in (starting, streams, delays, memory):
+        for measure in (streams, delays, memory):
             measure(ground)
             sys.stdout.flush()
 

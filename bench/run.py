@@ -1,10 +1,12 @@
 """How fast it is, as ratios of things measured side by side in one run.
 
-Every pair is run in turns, so that other load meets both; medians and ranges are in milliseconds.
+Every pair is run in turns, so that other load meets both; medians and ranges are in milliseconds. `run.py [--chart FILE] [PART...]`: parts are
+startup, work, egress; without any, all. WAVEGEN_BENCH_RUNS is how many turns there are.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import subprocess
@@ -12,10 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-import containers
 import egress
-from side_by_side import RUNS, bwrap_of, compare
+import startup
+from chart import chart
+from side_by_side import FOUND, RUNS, compare
 
+PARTS = ("startup", "work", "egress")
 CORPUS = Path(__file__).parent.parent.parent / "shared/manifests/current.yaml"
 
 
@@ -26,51 +30,54 @@ def personas(count: int) -> str:
     return head + "".join(one.format(i) for i in range(count))
 
 
-def main() -> None:
-    """Run all of it."""
-    print(f"{platform.platform()}, {os.cpu_count()} processors, Python {platform.python_version()}, {RUNS} runs each")
+def work(base: Path) -> None:
+    """What the program itself takes: rendering and proving."""
     python, wavegen = sys.executable, [sys.executable, "-m", "wavegen"]
-    with tempfile.TemporaryDirectory() as name:
+    bare = ("python3 -c pass", [python, "-c", "pass"])
+    project = base / "work"
+    project.mkdir()
+    (project / "wave.yaml").write_text(CORPUS.read_text(encoding="utf-8") if CORPUS.exists() else personas(31), encoding="utf-8")
+    subprocess.run([*wavegen, "render"], cwd=project, check=True, capture_output=True)
+    verbs = [("--help", [*wavegen, "--help"]), ("render, nothing to do", [*wavegen, "render"]), ("render --check", [*wavegen, "render", "--check"])]
+    compare("wavegen with 31 personas", project, bare, *verbs, limit="+60 ms for --help, +150 ms for render", runs=max(10, RUNS // 3))
+    one = ("verify, one shell", [*wavegen, "verify", "--shell", "restricted"])
+    three = ("verify, all three", [*wavegen, "verify"])
+    compare("proving the fence, with the control", project, bare, one, three, limit="3,000 ms for one shell, 8,000 ms for all", runs=max(5, RUNS // 12))
+    many = []
+    for count in (10, 100, 1000):
+        place = base / f"many-{count}"
+        place.mkdir()
+        (place / "wave.yaml").write_text(personas(count), encoding="utf-8")
+        subprocess.run([*wavegen, "render"], cwd=place, check=True, capture_output=True)
+        many.append((f"render, {count:,} personas", [*wavegen, "render", "--manifest", str(place / "wave.yaml")]))
+    compare("rendering more and more personas", base, bare, *many, limit="1,500 ms for 1,000", runs=8)
+
+
+def main() -> None:
+    """Run what is named, or all of it."""
+    parser = argparse.ArgumentParser(description="How fast wavegen is, beside what it is compared with.")
+    parser.add_argument("--chart", metavar="FILE", help="draw what was measured as an SVG picture")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all without any")
+    asked = parser.parse_args()
+    if unknown := [part for part in asked.parts if part not in PARTS]:
+        parser.error(f"{unknown[0]} is none of {', '.join(PARTS)}")
+    parts = asked.parts or PARTS
+    print(f"{platform.platform()}, {os.cpu_count()} processors, Python {platform.python_version()}, {RUNS} turns where nothing else is said")
+    # Below /tmp, as whom containers run as must reach it.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
         base = Path(name).resolve()
+        base.chmod(0o755)
         os.environ |= {"HOME": str(base / "home")}
         os.environ.pop("XDG_STATE_HOME", None)
         (base / "home").mkdir()
-        project = base / "project"
-        project.mkdir()
-        (project / "wave.yaml").write_text(CORPUS.read_text(encoding="utf-8") if CORPUS.exists() else personas(31), encoding="utf-8")
-        subprocess.run([*wavegen, "render"], cwd=project, check=True, capture_output=True)
-        for shell, limit in (
-            ("default", "2x, with a second layer, and the look at what is left behind"),
-            ("restricted", "5x, as it starts Python and a network namespace too"),
-        ):
-            wrapper = [str(project / ".wavegen/bin" / shell), "/bin/true"]
-            subprocess.run(wrapper, cwd=project, check=True)
-            (rules,) = (project / ".wavegen/seccomp").glob("*.bpf")
-            raw = bwrap_of(wrapper, rules, project)
-            compare(f"starting {shell}", project, ("bwrap with the same arguments", raw), (f"wrapper of {shell}", wrapper), limit=limit)
-        bare = ("python3 -c pass", [python, "-c", "pass"])
-        render = ("render, nothing to do", [*wavegen, "render"])
-        help_ = ("--help", [*wavegen, "--help"])
-        check = ("render --check", [*wavegen, "render", "--check"])
-        compare(
-            "wavegen on Wave's own manifest, 31 personas",
-            project,
-            bare,
-            help_,
-            render,
-            check,
-            limit="+60 ms for --help, +150 ms for render",
-            runs=max(10, RUNS // 3),
-        )
-        one = ("verify, one shell", [*wavegen, "verify", "--shell", "restricted"])
-        three = ("verify, all three", [*wavegen, "verify"])
-        compare("proving the fence, with the control", project, bare, one, three, limit="3,000 ms for one shell, 8,000 ms for all", runs=max(5, RUNS // 12))
-        many = base / "many"
-        many.mkdir()
-        (many / "wave.yaml").write_text(personas(1000), encoding="utf-8")
-        compare("1,000 personas", many, bare, ("render", [*wavegen, "render"]), limit="1,500 ms", runs=8)
-    containers.main()
-    egress.main()
+        if "startup" in parts:
+            startup.main(base)
+        if "work" in parts:
+            work(base)
+    if "egress" in parts:
+        egress.main()
+    if asked.chart:
+        Path(asked.chart).write_text(chart(FOUND), encoding="utf-8")
 
 
 if __name__ == "__main__":

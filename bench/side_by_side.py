@@ -7,11 +7,36 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 RUNS = int(os.environ.get("WAVEGEN_BENCH_RUNS", "60"))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured in turns: of each thing as many values as there were turns, the first thing being what the others are compared with."""
+
+    title: str
+    aim: str
+    unit: str
+    columns: dict[str, list[float]]
+
+    @property
+    def base(self) -> str:
+        """What the others are compared with."""
+        return next(iter(self.columns))
+
+    def spread(self, name: str) -> tuple[float, float, float]:
+        """The ratios of one thing to the base within a turn: median, least, most."""
+        found = [value / reference for value, reference in zip(self.columns[name], self.columns[self.base], strict=True)]
+        return median(found), min(found), max(found)
+
+
+FOUND: list[Measured] = []
+"""Whatever this run has measured, in its order."""
 
 
 def once(argv: list[str], directory: Path) -> float:
@@ -39,21 +64,17 @@ def take_turns(things: dict[str, Callable[[], float]], runs: int, warm: int = 1)
     return columns
 
 
-def ratios(values: Sequence[float], base: Sequence[float]) -> str:
-    """The ratio of the runs of one turn: median, least and most."""
-    found = [value / reference for value, reference in zip(values, base, strict=True)]
-    return f"{median(found):6.2f}x [{min(found):.2f}..{max(found):.2f}]"
-
-
 def compare(title: str, directory: Path, base: tuple[str, list[str]], *others: tuple[str, list[str]], limit: str, runs: int = RUNS) -> dict[str, list[float]]:
     """Print the base and each other with their ratio to it."""
     columns = take_turns({name: lambda argv=argv: once(argv, directory) for name, argv in (base, *others)}, runs, warm=3)
+    measured = Measured(title, limit, "ms", columns)
+    FOUND.append(measured)
     print(f"\n{title} (aim: {limit})")
-    reference = columns[base[0]]
     for name, values in columns.items():
-        middle = median(values)
+        middle, (ratio, least, most) = median(values), measured.spread(name)
         spread = f"[{min(values):.1f}..{max(values):.1f}]"
-        print(f"  {name:<34} {middle:8.1f} ms  {spread:<18} {ratios(values, reference)}  {middle - median(reference):+8.1f} ms")
+        print(f"  {name:<38} {middle:8.1f} ms  {spread:<18} {ratio:6.2f}x [{least:.2f}..{most:.2f}]  {middle - median(columns[base[0]]):+8.1f} ms")
+    sys.stdout.flush()
     return columns
 
 

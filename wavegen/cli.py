@@ -225,7 +225,13 @@ def run(  # noqa: PLR0913, PLR0917  one for each option
 @_MANIFEST
 @click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell, or persona-NAME; may be repeated. Default: all shells with a fence.")
 @click.option("--personas", is_flag=True, help="The fences of all personas, too.")
-@click.option("--via", type=click.Choice(["wrapper", "nix"]), default="wrapper", show_default=True, help="Enter by .wavegen/bin, or by nix develop.")
+@click.option(
+    "--via",
+    type=click.Choice(["wrapper", "nix", "docker"]),
+    default="wrapper",
+    show_default=True,
+    help="Enter by .wavegen/bin, by nix develop, or as a container: by .wavegen/docker (podman where WAVEGEN_CONTAINER says so).",
+)
 @click.option("--under", metavar="DIR", help="Where the throw-away project is made. Default: beside the project, else where temporary files are.")
 @click.option("-v", "--verbose", is_flag=True, help="Every probe in full, also those that held.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
