@@ -32,7 +32,7 @@ ROWS = (
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("manual", "tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "given", "sandbox", "learn", "audit"),
+    ("containers", "outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "given", "sandbox", "learn", "audit"),
     ("cli_progress", "cli_manual", "cli_completion", "cli"),
     ("__main__",),
 )
@@ -62,6 +62,7 @@ MACHINE = {
     "termios",
 }
 TOUCH_THE_MACHINE = {
+    "containers",
     "tools",
     "output",
     "git",

@@ -29,7 +29,7 @@ def register(cli: click.Group) -> None:
         _values_behind_equals_signs()
 
 
-@click.command()
+@click.command(epilog="Exit status: 0 done, 2 usage, 70 a bug.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
