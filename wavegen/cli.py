@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from wavegen import VERSION
+from wavegen import VERSION, cli_completion, cli_manual
 
 _BUG = 70
 
@@ -55,7 +55,11 @@ def _report(bug: Exception) -> None:
 _MANIFEST = click.option("-m", "--manifest", metavar="FILE", help="The manifest. Default: wave.yaml here or in the nearest directory above.")
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_STATUS = """Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
+where the fence could not be built."""
+
+
+@click.group(cls=_Group, epilog=_STATUS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="wavegen")
 def cli() -> None:
     """Fence coding agents: one manifest, wave.yaml, rendered into a Nix flake and bubblewrap wrappers.
@@ -67,9 +71,6 @@ def cli() -> None:
       wavegen run CMD    one command inside, from the manifest as it is now
       wavegen verify     try to get out of every shell, and report what held
       wavegen audit      what shells left behind that the host would run
-
-    Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
-    where the fence could not be built.
     """
 
 
@@ -86,20 +87,23 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
     """
     from wavegen import backends, project, repository
+    from wavegen.cli_progress import Waiting
     from wavegen.kept import note_rendered
     from wavegen.manifest import BackendName
     from wavegen.output import Reason, Tree, digest
 
-    loaded = project.load(manifest, accept=accept_new)
-    gaps = backends.gaps(loaded.plan)
-    _refuse(gaps, loaded.sources)
-    tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
+    with Waiting("rendering"):
+        loaded = project.load(manifest, accept=accept_new)
+        gaps = backends.gaps(loaded.plan)
+        _refuse(gaps, loaded.sources)
+        tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
+        findings = tree.findings() if check or diff else ()
     if check or diff:
-        findings = tree.findings()
         for line in tree.diff() if diff else (f"{finding}\n" for finding in findings):
             click.echo(line, nl=False)
         sys.exit(1 if check and findings else 0)
-    done = tree.write()
+    with Waiting("writing"):
+        done = tree.write()
     if done:
         # Those that every manifest has are said the first time; later they would hide what a change brought.
         shown = [gap for gap in gaps if gap.origin.at or not tree.before.outputs]
@@ -266,6 +270,7 @@ def verify(  # noqa: PLR0913  one for each option
     from dataclasses import replace
 
     from wavegen import project
+    from wavegen.cli_progress import Waiting
     from wavegen.probes.baseline import read, worse
     from wavegen.probes.json_report import as_json as json_report
     from wavegen.probes.score import exit_code
@@ -279,7 +284,8 @@ def verify(  # noqa: PLR0913  one for each option
     reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file is not None}
     for file in reports:
         _check_writable(file, loaded.root)
-    report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=_progress())
+    with Waiting("verifying") as shown:
+        report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=shown.count)
     report = replace(report, worse=worse(before, report, only=shells))
     if as_json:
         click.echo(json_text(json_report(report)), nl=False)
@@ -352,18 +358,6 @@ def _write_report(path: str, text: str) -> None:
         raise MachineError(f"{path} cannot be written: {failed.strerror}", "name a file in a directory of yours") from None
 
 
-def _progress() -> Any:
-    """A line that counts, on a terminal; it is wiped out by the last count."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return None
-
-    def show(shell: str, done: int, of: int) -> None:
-        text = f"{shell}: {done} of {of} probes" if done < of else ""
-        click.echo(f"\r\033[K{text}", nl=False, err=True)
-
-    return show
-
-
 @cli.command()
 @_MANIFEST
 @click.option(
@@ -380,15 +374,17 @@ def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest:
     """
     from wavegen import log as network
     from wavegen import project
+    from wavegen.cli_progress import Waiting
     from wavegen.errors import UsageError
     from wavegen.manifest import Sandbox
     from wavegen.verify import chosen
 
     if suggest and as_json:
         raise UsageError("--suggest prints YAML, not JSON", "leave one of them out")
-    loaded = project.load(manifest, accept=True)
-    policies = chosen(loaded.plan, shells, personas=True)
-    found = network.read(loaded, policies)
+    with Waiting("reading"):
+        loaded = project.load(manifest, accept=True)
+        policies = chosen(loaded.plan, shells, personas=True)
+        found = network.read(loaded, policies)
     if found.unreadable:
         _tell("warning", _counted(found.unreadable, "line of the log is no decision and was left out", "lines of the log are no decisions and were left out"))
     if not found.found:
@@ -435,11 +431,13 @@ def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool
     """
     from wavegen import audit as left_behind
     from wavegen import project
+    from wavegen.cli_progress import Waiting
     from wavegen.kept import state
 
     root, _ = project.find(manifest)
     place = state(root)
-    found = left_behind.audit(root, place, everything=everything)
+    with Waiting("looking"):
+        found = left_behind.audit(root, place, everything=everything)
     shown = left_behind.at_least(found.findings, severity)
     if as_json:
         click.echo(found.text, nl=False)
@@ -551,6 +549,10 @@ def init(directory: str, *, only_print: bool) -> None:
         raise MachineError(f"{path} cannot be written: {failed.strerror}", "check the directory's permissions") from None
     click.echo(f"wrote {path}")
     click.echo("next: read it, then run wavegen render", err=True)
+
+
+cli_manual.register(cli)
+cli_completion.register(cli)
 
 
 def main() -> None:
