@@ -337,7 +337,7 @@ def test_an_engine_that_hangs_is_said_in_time_and_can_be_interrupted(machine: Ma
 @pytest.mark.parametrize("which", ["info", "image"])
 def test_an_engine_that_hangs_for_long_is_given_up(machine: Machine, which: str) -> None:
     machine.stand_in(**{which: 'echo $$ >>"$here/asked"; exec sleep 300'})  # type: ignore[arg-type]
-    place = machine.box.project / ".wavegen/runtime/container.sh"
+    place = machine.box.project / ".wavegen/runtime/engine.sh"
     text = place.read_text()
     assert text.count("wg_patience=30") == 1
     place.write_text(text.replace("wg_patience=30", "wg_patience=1"))

@@ -80,7 +80,6 @@ TOUCH_THE_MACHINE = {
     "cli_manual",
     "cli_completion",
     "outside",
-    "containers",
     "ground",
     "planting",
     "entry",

@@ -58,7 +58,7 @@ TREE = sorted(
         *(f".wavegen/runtime/{name}" for name in ("hosts", "landlock.pl", "nsswitch.conf", "resolv.conf", "stage.pl")),
         *(
             f".wavegen/runtime/{name}.sh"
-            for name in ("agent", "audit", "awaited", "binds", "bounds", "bubblewrap", "contained", "container", "direct", "fence", "granted")
+            for name in ("agent", "audit", "awaited", "binds", "engine", "bounds", "bubblewrap", "contained", "container", "direct", "fence", "granted")
         ),
         *(f".wavegen/runtime/{name}.sh" for name in ("guards", "launched", "places", "shim", "unfenced")),
         ".wavegen/seccomp/default.bpf",

@@ -260,7 +260,7 @@ class Course:
         return {finding.case.probe.id for finding in judged(tasks, self.outside, inside) if finding.verdict is Verdict.BROKEN}
 
 
-SCRIPT, MAIN, BINDS, FIRST = "docker/run-restricted", "runtime/container.sh", "runtime/binds.sh", "runtime/contained.sh"
+SCRIPT, MAIN, ENGINE, BINDS, FIRST = "docker/run-restricted", "runtime/container.sh", "runtime/engine.sh", "runtime/binds.sh", "runtime/contained.sh"
 ENDS = "  --rm  # "
 BARE = (
     (FIRST, 'if [ -n "$wg_perl" ]; then\n  export', "if false; then\n  export"),
@@ -300,7 +300,7 @@ MUTATIONS: dict[str, tuple[tuple[tuple[str, str, str], ...], set[str]]] = {
     "no masks in /proc": (added("--security-opt systempaths=unconfined"), {"W24b"}),
     "mounts for reading can be written": (((BINDS, "$REPLY${3:+,readonly}", "$REPLY"),), {"W04", "W05", "W15", "W25"}),
     "what is denied is shown": (((BINDS, 'if shown "${to[i]}"; then bind', "if false; then bind"),), {"R21"}),
-    "root inside": ((*added("--cap-add DAC_OVERRIDE"), (MAIN, '(--user "$wg_uid:$wg_gid")', "(--user 0:0) wg_uid=0 wg_gid=0")), {"W01", "P04"}),
+    "root inside": ((*added("--cap-add DAC_OVERRIDE"), (ENGINE, '(--user "$wg_uid:$wg_gid")', "(--user 0:0) wg_uid=0 wg_gid=0")), {"W01", "P04"}),
     "the host's root": (added("--mount type=bind,source=/,target=/mnt,readonly"), {"R23"}),
     "the host's home": (added('--mount type=bind,source="$HOME/.ssh",target="$HOME/.ssh",readonly'), {"R01", "R23"}),
     "another variable": (((SCRIPT, "  MY_TOKEN  # ", "  MY_TOKEN AWS_SECRET_ACCESS_KEY  # "),), {"E01", "E01c", "E02"}),

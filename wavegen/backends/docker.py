@@ -54,7 +54,7 @@ def script(plan: Plan, shell: Policy) -> str:
             name="the engine",
             begins="container.sh",
             contained=True,
-            parts=(*(("launched.sh",) if shell.network.mode in PROXIED else ()), "audit.sh", "fence.sh", "binds.sh"),
+            parts=(*(("launched.sh",) if shell.network.mode in PROXIED else ()), "audit.sh", "fence.sh", "binds.sh", "engine.sh"),
             options=tuple(options(shell)),
             system=tuple(system(shell, _inside(shell))),
             network=tuple(network_options(shell.network)),
