@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs/demo.svg"
-COLUMNS, LINE, LETTER, EDGE = 92, 18, 8.0, 16
+COLUMNS, LINE, LETTER, EDGE = 98, 18, 8.0, 16
 INK, PAPER, FAINT = "#d8dee6", "#15191f", "#8b949e"
 COLOURS = {
     "stopped": "#3fb950",
