@@ -29,11 +29,13 @@ ROWS = (
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
     ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
     ("backends.agents", "backends.script", "backends.bwrap", "backends.landlock", "backends.srt", "backends.docker", "backends.image", "backends.compose"),
+    ("reach",),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
     ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "sandbox", "learn", "audit"),
-    ("cli_messages", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli"),
+    ("suggest", "remedy", "explained", "explain_paths", "explain_tools", "explain"),
+    ("cli_messages", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain", "cli"),
     ("__main__",),
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
@@ -42,7 +44,7 @@ ORDER = {module: place for place, module in enumerate(module for row in ROWS for
 BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt", "docker", "image", "compose")
 KNOWN = {("wavegen", "errors"), ("wavegen", "sandbox"), *(("backends", f"backends.{name}") for name in BACK_ENDS)}
 
-CLI = ("cli", "cli_messages", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan")
+CLI = ("cli", "cli_messages", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain")
 """What prints and exits: a group of commands, and the modules that hold the longer of them."""
 
 MACHINE = {
@@ -79,6 +81,8 @@ TOUCH_THE_MACHINE = {
     "resources",
     *CLI,
     "terminal",
+    "explain_paths",
+    "explain",
     "outside",
     "ground",
     "planting",

@@ -15,7 +15,7 @@ from wavegen.cli_messages import MANIFEST, refuse, say, show, tell
 _BUG = 70
 
 
-_LONGER = ("audit", "log", "plan", "seccomp", "verify")
+_LONGER = ("audit", "explain", "log", "plan", "seccomp", "verify")
 
 
 def _longer(name: str) -> click.Command | None:
@@ -23,6 +23,8 @@ def _longer(name: str) -> click.Command | None:
     match name:
         case "audit":
             from wavegen.cli_audit import audit as verb
+        case "explain":
+            from wavegen.cli_explain import explain as verb
         case "log":
             from wavegen.cli_log import log as verb
         case "plan":

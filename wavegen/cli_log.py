@@ -23,8 +23,8 @@ def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest:
     """
     from wavegen import log as network
     from wavegen import project
+    from wavegen import suggest as suggestions
     from wavegen.errors import UsageError
-    from wavegen.manifest import Sandbox
     from wavegen.verify import chosen
 
     if suggest and as_json:
@@ -38,7 +38,7 @@ def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest:
         tell("note", "there is no log yet: a filtered shell writes it when something inside asks for the network")
         return
     if suggest:
-        advice = network.advice(found.decisions, policies, network.manifest_of(loaded).runtime.sandbox or Sandbox())
+        advice = suggestions.advice(found.decisions, policies, suggestions.manifest_of(loaded))
         lines = advice.lines
         if advice.invalid:
             tell("warning", counted(advice.invalid, "name is not valid and was left out", "names are not valid and were left out"))
