@@ -205,9 +205,7 @@ def _reached(asked: Asked, policy: Policy, target: Any, port: int) -> Answer:
     if found.allowed and not reason:
         judged = "its addresses may be private ones, as the entry says" if found.rule.allow_private else "its addresses must be public ones"
         return answer(Verdict.ALLOWED, f"by {found.rule}", origin, notes=() if target.address else (judged,))
-    said = REASONS.get(reason, reason)
-    change = remedy.host(asked.manifest, policy, (str(target), port), reason, rule)
-    return answer(Verdict.REFUSED, said, origin, change=change)
+    return answer(Verdict.REFUSED, REASONS.get(reason, reason), origin, change=remedy.host(asked.manifest, policy, (str(target), port), reason, rule))
 
 
 def _rule_of(policy: Policy, rule: Any, port: int) -> Origin | None:
