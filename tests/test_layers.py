@@ -32,9 +32,9 @@ ROWS = (
     ("reach",),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
-    ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
+    ("tools", "output", "git", "repository", "kept", "project", "launch", "plan_table", "surroundings", "registries", "recognise", "starter"),
     ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "sandbox", "learn", "audit"),
-    ("suggest", "remedy", "explained", "explain_paths", "explain_tools", "explain"),
+    ("suggest", "remedy", "explained", "explain_paths", "explain_tools", "explain", "plan_diff", "earlier"),
     ("cli_messages", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain", "cli"),
     ("__main__",),
 )

@@ -13,9 +13,9 @@ from wavegen.backends.tree import plan_json
 from wavegen.errors import ManifestError, Severity
 from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
 from wavegen.nodes import Source
+from wavegen.plan_table import table
 from wavegen.planner import plan
 from wavegen.policy import Access, Anchor, HostPath, PathRule, PersonaPolicy, Plan, Policy
-from wavegen.report import table
 
 NAME = "metadata: {name: demo}\n"
 

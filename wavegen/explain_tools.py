@@ -91,19 +91,19 @@ class _Judge:
         denied: tuple[str, Origin] | None = None
         partly: tuple[str, Origin] | None = None
         for rule in found.deny:
-            about = _about(rule, self.asked)
-            if about is Verdict.ALLOWED:
+            said = about(rule, self.asked)
+            if said is Verdict.ALLOWED:
                 return self._denied(rule, by)
-            if about is Verdict.PARTLY:
+            if said is Verdict.PARTLY:
                 denied = denied or (f"some of it is denied by {rule}", self._origin(rule, self.persona.denied_tools))
         for rule in found.allow:
-            about = _about(rule, self.asked)
-            if about is Verdict.ALLOWED:
+            said = about(rule, self.asked)
+            if said is Verdict.ALLOWED:
                 origin = self._origin(rule, self.persona.allowed_tools)
                 if denied:
                     return self._say(Verdict.PARTLY, f"allowed by {rule}; {denied[0]}", denied[1], by)
                 return self._say(Verdict.ALLOWED, f"by {rule}", origin, by, self._deny_it())
-            if about is Verdict.PARTLY:
+            if said is Verdict.PARTLY:
                 partly = partly or (f"some of it is allowed by {rule}", self._origin(rule, self.persona.allowed_tools))
         if self.asked.tool in CONTROL:
             return self._say(Verdict.ALLOWED, "it only talks or keeps lists", Origin("allowed tools would be out of reach without it"), by)
@@ -138,13 +138,13 @@ class _Judge:
             return self._say(Verdict.REFUSED, f"denied by {left.gone}", left.gone.origin, by, (f"remove the entry of deny at {remedy.at(left.gone.origin)}",))
         overlap: ToolPattern | None = None
         for pattern in left.denied:
-            about = _about(str(pattern), self.asked)
-            if about is Verdict.ALLOWED:
+            said = about(str(pattern), self.asked)
+            if said is Verdict.ALLOWED:
                 return self._say(Verdict.REFUSED, f"denied by {pattern}", pattern.origin, by, (f"remove the entry of deny at {remedy.at(pattern.origin)}",))
-            if about is Verdict.PARTLY:
+            if said is Verdict.PARTLY:
                 overlap = overlap or pattern
         for pattern in (*((left.whole,) if left.whole else ()), *left.some):
-            verdict = Verdict.ALLOWED if pattern.specifier is None else _about(str(pattern), self.asked)
+            verdict = Verdict.ALLOWED if pattern.specifier is None else about(str(pattern), self.asked)
             if verdict is not Verdict.REFUSED:
                 if overlap:
                     return self._say(Verdict.PARTLY, f"allowed by {pattern}; some of it is denied by {overlap}", overlap.origin, by)
@@ -194,8 +194,8 @@ def _named(pattern: ToolPattern, tool: str) -> bool:
     return bool(re.fullmatch(glob(RENAMED.get(pattern.tool, FORMER.get(pattern.tool, pattern.tool))), tool))
 
 
-def _about(rule: str, asked: ToolPattern) -> Verdict:
-    """ALLOWED: the rule is about all that is asked for; PARTLY: about some of it; REFUSED: about none."""
+def about(rule: str, asked: ToolPattern) -> Verdict:
+    """Of which of the calls that are asked for a rule speaks. ALLOWED: the rule is about all that is asked for; PARTLY: about some of it; REFUSED: about none."""
     name, spec = _split(rule)
     tools = {asked.tool}
     # Whatever reads asks the rules of Read, and whatever writes those of Edit.
