@@ -26,7 +26,7 @@ runtime:
     paths:
       - {path: ~/cache, access: write, optional: true}
     shells:
-      restricted: {network: filtered, domains: [a.example, {host: b.example, allow_private: true}], loopback: [5432]}
+      restricted: {network: filtered, domains: [api.anthropic.com, a.example, {host: b.example, allow_private: true}], loopback: [5432]}
 personas:
   reader:
     permissions: {allowed_tools: [Read], deny: [WebFetch]}
@@ -67,7 +67,7 @@ def test_what_was_written_is_shown_with_its_line_and_the_rest_is_counted(tmp_pat
         ("no tool WebFetch", "wave.yaml:16"),
         ("hook before Bash: ./check", "wave.yaml:17"),
         ("hide ./private", "wave.yaml:18"),
-        ("no variable TOKEN", "wave.yaml:15"),
+        ("no variable TOKEN", "wave.yaml:16"),
     } <= set(persona)
     assert any(what.startswith("weaker ") for what, _ in found)
 

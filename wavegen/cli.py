@@ -135,7 +135,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         shown = [gap for gap in gaps if gap.origin.at or not tree.before.outputs]
         show((*loaded.plan.notes, *project.path_notes(loaded.root)), shown)
         if len(shown) < len(gaps):
-            tell("note", f"{len(gaps) - len(shown)} more gaps, as before (wavegen plan lists them)")
+            tell("note", f"{len(gaps) - len(shown)} more gaps, as before (wavegen plan -v lists them)")
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     _after_render(tree, done, git_add=git_add)
