@@ -173,6 +173,25 @@ def test_what_cannot_be_compared_is_named_and_loosening_comes_first() -> None:
     assert {("image", "ubuntu:24.04"), ("runs", "other-agent")} <= changed
 
 
+@pytest.mark.parametrize(
+    ("restricted", "what", "after"),
+    [
+        ("{network: filtered, loopback: [5432, 6379]}", "port of the host's loopback", "6379"),
+        ("{network: filtered, domains: [api.anthropic.com, {host: intranet.example, allow_private: true}]}", "host", "intranet.example, allow_private: true"),
+        ("{network: filtered, domains: [api.anthropic.com, {host: a.example, tls: false}]}", "host", "a.example, tls: false"),
+        ("{network: filtered, domains: [api.anthropic.com, 192.0.2.7]}", "host", "192.0.2.7"),
+    ],
+)
+def test_a_narrower_network_may_reach_what_the_wider_did_not(restricted: str, what: str, after: str) -> None:
+    before = BASE.replace("{network: filtered, loopback: [5432]}", "{network: open, loopback: [5432]}")
+    other = BASE.replace("{network: filtered, loopback: [5432]}", restricted)
+    if "domains" not in restricted:
+        other = other.replace("[a.example, ", "[api.anthropic.com, a.example, ")
+    found = {(change.way, change.what, change.after) for change in compare(planned(before), planned(other)) if "shell restricted" in change.where}
+    assert (Way.LOOSENS, what, after) in found
+    assert (Way.TIGHTENS, "network") in {(way, name) for way, name, _ in found}
+
+
 def test_what_several_fences_have_in_common_is_said_once() -> None:
     found = compare(planned(BASE), planned(BASE.replace("[TOKEN]", "[TOKEN, OTHER]")))
     assert [(change.where, change.what) for change in found] == [("persona reader, shell default, shell own, shell restricted", "variable OTHER")]
@@ -311,6 +330,51 @@ def test_settings_of_the_repository_run_nothing_and_objects_stand_for_no_others(
     assert (done.status, "variable OTHER" in done.stdout) == (0, True), done.output
     assert not (tmp_path / "ran").exists()
     assert "ran" not in os.listdir(repository)
+
+
+@pytest.mark.needs("git")
+@pytest.mark.parametrize("kind", ["blob", "tree", "commit"])
+def test_an_object_that_somebody_rewrote_is_not_believed(repository: Path, kind: str) -> None:
+    """git reads a loose object without looking whether it is what its name says; a shell may write there."""
+    text = BASE.replace("[TOKEN]", "[TOKEN, OTHER]")
+    (repository / "wave.yaml").write_text(text)
+    first = {what: git(repository, "rev-parse", name) for what, name in (("blob", "HEAD:wave.yaml"), ("tree", "HEAD^{tree}"), ("commit", "HEAD"))}
+    git(repository, "checkout", "-q", "-b", "other")
+    git(repository, "commit", "-qam", "loose")
+    other = {what: git(repository, "rev-parse", name) for what, name in (("blob", "HEAD:wave.yaml"), ("tree", "HEAD^{tree}"), ("commit", "HEAD"))}
+
+    def stored(name: str) -> Path:
+        return repository / ".git/objects" / name[:2] / name[2:]
+
+    assert "variable OTHER" in call("plan", "--diff", first["commit"], cwd=repository).stdout
+    place = stored(first[kind])
+    place.chmod(0o644)
+    place.write_bytes(stored(other[kind]).read_bytes())
+    done = call("plan", "--diff", first["commit"], cwd=repository)
+    # Of commits git itself says so.
+    assert (done.status in (2, 3), done.stdout) == (True, ""), done.output
+    assert "is not what its name says" in done.stderr or "hash mismatch" in done.stderr
+
+
+@pytest.mark.needs("git")
+def test_a_branch_in_the_way_of_a_remotes_is_not_taken_for_it(repository: Path) -> None:
+    git(repository, "update-ref", "refs/remotes/origin/main", "HEAD")
+    git(repository, "config", "core.warnAmbiguousRefs", "false")
+    assert call("plan", "--diff", "origin/main", cwd=repository).status == 0
+    (repository / "wave.yaml").write_text(BASE.replace("[TOKEN]", "[TOKEN, OTHER]"))
+    git(repository, "commit", "-qam", "loose")
+    git(repository, "update-ref", "refs/heads/origin/main", "HEAD")
+    done = call("plan", "--diff", "origin/main", cwd=repository)
+    assert (done.status, "names several revisions" in done.stderr) == (2, True), done.output
+    assert "variable OTHER" in call("plan", "--diff", "refs/remotes/origin/main", cwd=repository).stdout
+
+
+@pytest.mark.needs("git")
+def test_lines_that_end_as_on_windows_are_read_as_they_are(repository: Path) -> None:
+    (repository / "wave.yaml").write_bytes(BASE.replace("\n", "\r\n").encode())
+    git(repository, "-c", "core.autocrlf=false", "commit", "-qam", "crlf")
+    (repository / "wave.yaml").write_text(BASE)
+    assert call("plan", "--diff", "HEAD", cwd=repository).output == "nothing is loosened, tightened or changed\n"
 
 
 @pytest.mark.needs("git")

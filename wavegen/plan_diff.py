@@ -16,6 +16,7 @@ from wavegen.domains import covers
 from wavegen.explain_tools import about
 from wavegen.explained import Verdict
 from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
+from wavegen.personas import names
 from wavegen.plan_table import size_text
 from wavegen.policy import (
     Access,
@@ -155,6 +156,10 @@ def _whole(before: Plan, after: Plan) -> Iterator[Change]:
     sides = (_State(_BACKENDS[plan.backend], plan.backend.value, plan.backend_origin) for plan in (before, after))
     yield from _changed("manifest", "backend", *sides)
     yield from _changed("manifest", "image", *(_State(None, plan.image.reference, plan.image.origin) for plan in (before, after)))
+    named = (", ".join(f"{one.attribute}: {' '.join(one.names) or 'none'}" for one in plan.image.named) or _NOTHING for plan in (before, after))
+    yield from _changed("manifest", "image's packages by name", *(_State(None, text) for text in named))
+    files = (_State(None, str(plan.package) if plan.package else _NOTHING) for plan in (before, after))
+    yield from _changed("manifest", "file that Nix evaluates", *files)
     yield from _changed("manifest", "image's base", *(_State(None, plan.image.base, plan.image.base_origin) for plan in (before, after)))
 
 
@@ -285,15 +290,23 @@ def _mode(network: Network) -> str:
 def _network(where: str, before: Network, after: Network) -> Iterator[Change]:
     if before.mode is not after.mode:
         yield from _changed(where, "network", *(_State(_MODES[side.mode], _mode(side), side.origin) for side in (before, after)))
+        # Of names `open` reaches the public ones alone, with everything looked at: an entry may say more.
+        if {before.mode, after.mode} == set(_PROXIED):
+            more = (tuple(rule for rule in side.domains if side.mode is NetworkMode.FILTERED and _past_open(rule)) for side in (before, after))
+            yield from _sets(where, "host", *more, loosens=True, within=covers)
     elif before.mode is NetworkMode.FILTERED:
         yield from _sets(where, "host", before.domains, after.domains, loosens=True, within=covers)
     if before.mode in _PROXIED and after.mode in _PROXIED:
         yield from _sets(where, "denied host", before.denied, after.denied, loosens=False, within=covers)
         proxy = (_flag(side.upstream is not None, "HTTPS_PROXY of the host, which judges no addresses", "direct", side.upstream) for side in (before, after))
         yield from _changed(where, "way out", *proxy)
-        # Of filtered networks that are new the mode says it.
-        if before.mode is after.mode:
-            yield from _sets(where, "port of the host's loopback", before.loopback, after.loopback, loosens=True, within=lambda one, other: one == other)
+    if NetworkMode.HOST not in (before.mode, after.mode):
+        yield from _sets(where, "port of the host's loopback", before.loopback, after.loopback, loosens=True, within=lambda one, other: one == other)
+
+
+def _past_open(rule: DomainRule) -> bool:
+    address = rule.host[:1].isdigit() and rule.host.replace(".", "").isdigit()
+    return bool(rule.flags()) or address or rule.host.startswith("[") or "." not in rule.host
 
 
 # --- a persona
@@ -322,7 +335,9 @@ def _persona(where: str, before: PersonaPolicy, after: PersonaPolicy) -> Iterato
 
 def _says(one: ToolPattern, other: ToolPattern) -> bool:
     """Whether a pattern is about all that another is about."""
-    return one.tool == other.tool and one.specifier == other.specifier if "*" in other.tool else about(str(one), other) is Verdict.ALLOWED
+    if "*" in other.tool:
+        return one.tool in ("*", other.tool) and one.specifier in (None, other.specifier)
+    return names(one, other.tool) and about(str(one), other) is Verdict.ALLOWED
 
 
 def _same_hook(one: HookRule, other: HookRule) -> bool:
