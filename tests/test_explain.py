@@ -360,6 +360,19 @@ def test_a_mistake_is_a_message(tmp_path: Path, words: tuple[str, ...], what: st
 def test_shells_that_say_the_same_share_a_block_and_nothing_is_coloured(tmp_path: Path) -> None:
     done = call("explain", "/etc/shadow", cwd=project(tmp_path, MANIFEST))
     assert done.status == 0
-    assert done.stdout.startswith("path /etc/shadow\n  default: refused: hidden  # default: passwords; readable to real root\n    held by:   bwrap, docker\n")
+    assert done.stdout.startswith("path /etc/shadow\n  default: refused: hidden  # default: passwords; readable to real root\n    held by:   bwrap\n")
     assert "  restricted, closed, open: refused: hidden  # default: nothing of the host is there but what follows\n" in done.stdout
     assert "\x1b" not in done.output
+
+
+def test_what_another_back_end_says_otherwise_is_said(tmp_path: Path) -> None:
+    """Containers have a system of their own, and Landlock shows less of the host's."""
+    for backend, note in (("docker", "containers have the system of their image"), ("landlock", "Landlock, which holds `wavegen run` here, does not")):
+        manifest = f"metadata: {{name: x}}\nruntime: {{sandbox: {{backend: {backend}}}}}\n"
+        found = said(tmp_path, "-s", "default", "/opt/x", manifest=manifest)[0]
+        assert note in found["notes"][-1], found
+    assert said(tmp_path, "-s", "default", "--kind", "path", "wave.yaml", manifest=manifest)[0]["notes"] == [
+        "Landlock alone lets it be written: see wavegen plan",
+    ]
+    assert "all-sockets" not in said(tmp_path, "-s", "default", "ptrace", manifest=manifest)[0]["fences"][0]
+    assert said(tmp_path, "-s", "restricted", "socket", manifest=manifest)[0]["fences"] == ["seccomp (default-tcp-sockets)"]

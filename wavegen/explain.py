@@ -241,7 +241,9 @@ def _variable(asked: Asked, policy: Policy, what: str) -> Answer:
     if name in defaults.MADE_BY_THE_FENCE:
         return answer(Verdict.ALLOWED, "set by the fence; the host's value stays outside", Origin("each shell has its own"))
     if rule:
-        notes = () if name in os.environ else ("it is not set here and now",)
+        notes: tuple[str, ...] = () if name in os.environ else ("it is not set here and now",)
+        if name in defaults.OF_THE_SYSTEM and not rule.origin.at:
+            notes += ("not in containers, which have the system of their image",)
         change: tuple[str, ...] = (f"remove {name} from env_passthrough at {rule.origin.at}",) if rule.origin.at else ()
         return answer(Verdict.ALLOWED, "the host's value", rule.origin, change=change, notes=notes)
     danger = defaults.danger(name)

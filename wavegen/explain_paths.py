@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from wavegen import remedy
+from wavegen.backends import landlock
 from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.defaults import GIT_FILES
 from wavegen.errors import UsageError
@@ -180,7 +181,19 @@ class _Judge:
         return self._say(path, Verdict.ALLOWED, "write", rule.origin, notes=(*notes, *more, *absent), change=change)
 
     def _say(self, path: str, verdict: Verdict, detail: str, origin: Origin, *, notes: tuple[str, ...] = (), change: tuple[str, ...] = ()) -> Answer:  # noqa: PLR0913
-        return _answer(self.plan, self.policy, path, verdict, detail, origin, notes=notes, change=change)
+        system = origin.at is None and self._anchored(path).anchor is Anchor.ROOT
+        fences = tuple(fence for fence in fences_of(self.plan, self.policy) if not (system and fence == "docker"))
+        more = self._elsewhere(path, verdict) if system else ()
+        return _answer(self.plan, self.policy, path, verdict, detail, origin, fences=fences, notes=(*notes, *more), change=change)
+
+    def _elsewhere(self, path: str, verdict: Verdict) -> tuple[str, ...]:
+        """What the manifest's own back end says otherwise of the system, where that is not bwrap."""
+        if self.plan.backend is BackendName.DOCKER:
+            return ("that is said of bwrap: containers have the system of their image",)
+        shown = governing(placed(landlock.ground(self.policy), self.places), parts_of(path))
+        if self.plan.backend is BackendName.LANDLOCK and verdict is Verdict.ALLOWED and shown is None:
+            return ("bwrap shows it; Landlock, which holds `wavegen run` here, does not",)
+        return ()
 
     def _anchored(self, path: str) -> HostPath:
         """A path as the manifest would write it."""
