@@ -21,7 +21,7 @@ runtime:
     default_allowed_domains: [allowed.example, "*.wild.example", "git.example:22", 192.0.2.7, {host: intranet.example, allow_private: true}]
     denied_domains: [bad.wild.example]
     env_passthrough: [PASSED]
-    deny_read_paths: [secrets, ~/granted/hidden]
+    deny_read_paths: [secrets, ~/granted/hidden, /etc/ssl]
     seccomp_allow: [ptrace]
     paths:
       - {path: ~/granted, access: read}
@@ -42,7 +42,10 @@ personas:
 @pytest.fixture(scope="module", params=users(), ids=name_of)
 def fence(request: pytest.FixtureRequest) -> Iterator[Fence]:
     found = Fence.create(MANIFEST, uid=request.param)
-    for place in ("granted/hidden", "written", "target/deep", ".ssh", "other"):
+    # A place of the home by its whole name: known only now.
+    found.write("wave.yaml", MANIFEST.replace("    shells:\n", f"      - {{path: {found.home}/by-name, access: write, optional: true}}\n    shells:\n"))
+    assert found.render().returncode == 0
+    for place in ("granted/hidden", "written", "target/deep", ".ssh", "other", "by-name"):
         (found.home / place).mkdir(parents=True)
     for place in ("secrets", ".git/hooks", ".git/objects", ".vscode", ".claude", "docs", "sub/.git/hooks", "sub/.git/objects", "src", "../neighbour"):
         (found.project / place).mkdir(parents=True)
@@ -116,6 +119,7 @@ print(json.dumps(found))
 PATHS = (
     *("src/x", "src", "wave.yaml", "flake.nix", ".wavegen/plan.json", ".git/config", ".git/hooks/pre-commit", ".git/HEAD", "sub/.git/config", "sub/.git/HEAD"),
     *(".vscode/tasks.json", ".claude/x", "docs/x", "secrets/file", "secrets", "way/file", "out", "../neighbour/file", "."),
+    *("~/by-name", "/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/openssl.cnf"),
     *("~/granted/file", "~/granted/hidden/file", "~/written", "~/written/link", "~/alias/deep/file", "~/target/deep/file", "~/.ssh/key", "~/other/file", "~"),
     *("/etc/passwd", "/etc/shadow", "/etc/hostname", "/usr/bin/env", "/bin/sh", "/opt", "/var/lib", "/tmp", "/run", "/var/run", "/root", "/home", "/boot"),
     *("/proc/sys/kernel/core_pattern", "/sys/kernel/debug", "/dev/shm", "/etc/resolv.conf", "/etc/ssl/certs", "/usr/share", "/"),
@@ -375,4 +379,4 @@ def test_what_another_back_end_says_otherwise_is_said(tmp_path: Path) -> None:
         "Landlock alone lets it be written: see wavegen plan",
     ]
     assert "all-sockets" not in said(tmp_path, "-s", "default", "ptrace", manifest=manifest)[0]["fences"][0]
-    assert said(tmp_path, "-s", "restricted", "socket", manifest=manifest)[0]["fences"] == ["seccomp (default-tcp-sockets)"]
+    assert said(tmp_path, "-s", "restricted", "socket", manifest=manifest)[0]["fences"] == ["seccomp (default-none-sockets)"]
