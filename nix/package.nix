@@ -18,6 +18,7 @@ python3Packages.buildPythonApplication {
     root = ../.;
     fileset = lib.fileset.unions [
       ../README.md
+      ../hatch_build.py
       ../nix
       ../pyproject.toml
       ../templates
@@ -25,7 +26,11 @@ python3Packages.buildPythonApplication {
     ];
   };
 
-  build-system = [ python3Packages.hatchling ];
+  # click, as hatch_build.py writes the pages for man and the scripts for shells from the command line.
+  build-system = [
+    python3Packages.hatchling
+    python3Packages.click
+  ];
   dependencies = [
     python3Packages.click
     python3Packages.jinja2

@@ -46,10 +46,13 @@ TOOLS = {
     # A daemon of the tests' own needs namespaces; that it starts is shown by the fixture.
     "docker": ("sh", "-c", _AS_ROOT + '"$0" --version && dockerd --version && runc --version && root unshare --mount --pid --fork --mount-proc true', DOCKER),
     "docker-compose": ("sh", "-c", 'docker-compose version || "$0" compose version', DOCKER),
+    "direnv": ("direnv", "version"),
     "fish": ("fish", "--version"),
     "git": ("git", "--version"),
     "go": ("go", "version"),
     "java": ("javac", "-version"),
+    "man": ("sh", "-c", "echo .TH x 1 | man --warnings -l -"),
+    "mandoc": ("sh", "-c", "echo .Dd x | mandoc"),
     "nc": ("nc", "-h"),
     "nix": ("nix-instantiate", "--eval", "--expr", "1"),
     "node": ("node", "-e", "fetch"),

@@ -27,6 +27,8 @@ AS_ROOT = () if os.geteuid() == 0 else ("sudo", "-n")
 USER, NOBODY = 23456, 65534
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 CGROUPS = "/sys/fs/cgroup"
+# podman would raise them, which root may not everywhere.
+LIMITS = 'default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]'
 
 # $1: the daemon's directory, $2: its cgroup, $3 and $4: the owner of its socket, $5: what runs inside the namespaces. Standard input is
 # what the tests' end is seen by.
@@ -127,8 +129,11 @@ class Podman:
     """The user's HOME, where it is not the caller's."""
 
     def environment(self) -> dict[str, str]:
-        """The script first on the PATH, and the user's own places where it is a user's."""
-        found = {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}"}
+        """The script first on the PATH, and the user's own places where it is a user's. Who starts the system's podman all the same
+        finds the same settings."""
+        found = {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}", "PODMAN_IGNORE_CGROUPSV1_WARNING": "1"}
+        if not self.home:
+            found |= {"CONTAINERS_CONF": f"{self.directory}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{self.directory}/storage.conf"}
         if self.home:
             found |= {"HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home.parent / "runtime")}
             kinds = {"CONFIG": ".config", "CACHE": ".cache", "DATA": ".local/share", "STATE": ".local/state"}
@@ -212,15 +217,22 @@ def podman() -> Iterator[Podman]:
     runc = shutil.which("runc", path=f"{os.environ['PATH']}:{SBIN}")
     if not found or not runc:
         raise FileNotFoundError("podman" if not found else "runc")
-    # Limits: podman would raise them, which root may not everywhere. --cgroup-manager: there may be no systemd.
-    (directory / "containers.conf").write_text('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n')
-    words = [
-        *AS_ROOT, "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", found, "--root", f"{directory}/storage", "--runroot", f"{directory}/run",
-        "--tmpdir", f"{directory}/tmp", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "--runtime", runc,
-        "--runtime-flag", f"root={directory}/runc",
-    ]  # fmt: skip
-    script = _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
-    program = Podman(directory, str(script), directory / "bin")
+    _program(directory / "runc", f'exec {shlex.quote(runc)} --root {directory}/containers "$@"')
+    own = {"tmp_dir": f"{directory}/tmp", "cgroup_manager": "cgroupfs", "events_logger": "file", "runtime": "runc"}
+    lines = (
+        "[containers]",
+        LIMITS,
+        "[engine]",
+        *(f'{name} = "{value}"' for name, value in own.items()),
+        "[engine.runtimes]",
+        f'runc = ["{directory}/runc"]',
+        "",
+    )
+    (directory / "containers.conf").write_text("\n".join(lines))
+    (directory / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/storage"\nrunroot = "{directory}/run"\n')
+    program = Podman(directory, str(directory / "bin/podman"), directory / "bin")
+    words = [*AS_ROOT, "env", *(f"{name}={value}" for name, value in program.environment().items() if name != "PATH"), found]
+    _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
     try:
         yield program
     finally:
@@ -258,15 +270,19 @@ def rootless() -> Iterator[Podman]:
         (directory / name).write_text(Path("/etc", name).read_text() + lines[name])
     for name in ("subuid", "subgid"):
         (directory / name).write_text("wavegen-test:1000000:65536\n")
-    (directory / "containers.conf").write_text('[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n')
+    (directory / "containers.conf").write_text(f"[containers]\n{LIMITS}\n")
+    (directory / "real").touch()
+    real = str(directory / "real") if user == USER else found
     words = [
-        "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", f"XDG_RUNTIME_DIR={mine}/runtime", found,
+        "env", f"CONTAINERS_CONF={directory}/containers.conf", "PODMAN_IGNORE_CGROUPSV1_WARNING=1", f"XDG_RUNTIME_DIR={mine}/runtime", real,
         "--root", f"{mine}/storage", "--runroot", f"{mine}/run", "--tmpdir", f"{mine}/tmp", "--storage-driver", "overlay", "--cgroup-manager", "cgroupfs",
         "--events-backend", "file", "--runtime", runc, "--log-level", "error",
     ]  # fmt: skip
     _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
-    bind = 'for name in passwd group subuid subgid; do [ -e /etc/$name ] || exit 1; mount --bind "$0/$name" /etc/$name; done; echo; read -r _'
-    namespace = ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory)) if user == USER else ("sh", "-c", "echo; read -r _")
+    bind = 'for name in passwd group subuid subgid; do [ -e /etc/$name ] || exit 1; mount --bind "$0/$name" /etc/$name; done; mount --bind "$1" "$0/real"; mount --bind "$0/bin/podman" "$1"; echo; read -r _'
+    namespace = (
+        ("unshare", "--mount", "--propagation", "private", "bash", "-ec", bind, str(directory), found) if user == USER else ("sh", "-c", "echo; read -r _")
+    )
     holder = subprocess.Popen(namespace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     who = ("sh", "-c", AS_USER, f"/proc/{holder.pid}/ns/mnt") if user == USER else ()
     program = Podman(directory, str(directory / "bin/podman"), directory / "bin", who, mine / "home")

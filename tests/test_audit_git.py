@@ -320,6 +320,7 @@ def test_what_git_obeys_in_a_repository(ground: Ground, place: str, path: str, c
     [
         ("hooks/pre-commit.sample", "x"),
         ("commondir", ".\n"),
+        ("commondir", "./\n"),
         ("worktrees/w/commondir", "../..\n"),
         ("info/exclude", "x"),
         ("info/attributes", "*.py diff=python\n# * filter=x\n*.png binary -text\n"),

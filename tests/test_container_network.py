@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -487,54 +486,7 @@ def test_the_client_is_counted_in_the_groups_of_the_wrapper(box: Container) -> N
     assert done.stdout.strip() == (group / "cgroup.procs").read_text()
 
 
-# --- what removes it
-
-
-@dataclass
-class Watchdog:
-    """Reads one pipe to its end, as the wrapper's watchdog does, then removes the container, then lets go of another."""
-
-    box: Container
-    slow: float = 0
-    seen: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        reads, self.lifeline = os.pipe()
-        self.gone, closes = os.pipe()
-
-        def watch() -> None:
-            os.read(reads, 1)
-            self.seen.set()
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(container(self.box), signal.SIGKILL)
-            time.sleep(self.slow)
-            os.close(closes)
-            os.close(reads)
-
-        threading.Thread(target=watch, daemon=True).start()
-
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        box = Container(self.box.base, self.box.uid, "python", rules=self.box.rules, descriptors=("--lifeline", str(self.lifeline), "--gone", str(self.gone)))
-        process = start(box, *command, pass_fds=(self.lifeline, self.gone))
-        os.close(self.lifeline)
-        os.close(self.gone)
-        return process
-
-
-def test_what_ends_the_launcher_ends_the_client_and_is_seen(box: Container) -> None:
-    watchdog = Watchdog(box)
-    pipes = {os.readlink(f"/proc/self/fd/{handle}") for handle in (watchdog.lifeline, watchdog.gone)}
-    with watchdog.start("sh", "-c", "echo ready; exec sleep 60") as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        client = client_of(process)
-        # Whoever has them, too, would keep them open.
-        for pid in (client, container(box)):
-            assert not pipes & {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
-        assert not watchdog.seen.is_set()
-        process.kill()
-        assert watchdog.seen.wait(5)
-        assert until(lambda: not alive(client) and not alive(container(box)))
+# --- its end
 
 
 def test_the_client_ends_with_the_launcher_though_the_container_goes_on(box: Container) -> None:
@@ -560,69 +512,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
     except OSError:
         return False
-
-
-def test_a_client_that_is_killed_leaves_no_container(box: Container) -> None:
-    watchdog = Watchdog(box, slow=0.3)
-    with watchdog.start("sh", "-c", "echo ready; exec sleep 60") as process:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-        began = time.monotonic()
-        os.kill(int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()), signal.SIGKILL)
-        assert process.wait(10) == 137
-        assert time.monotonic() - began >= 0.3  # until the container was gone
-        assert until(lambda: not alive(container(box)))
-
-
-def test_a_session_is_looked_at_once_nothing_runs_any_more(box: Container) -> None:
-    """The audit comes after the container has ended; where that cannot be told, it says so and keeps the session."""
-    state = box.base / "state"
-    for slow, changes in ((0.2, False), (0.2, True)):
-        marker = state / f"entered-{os.getpid()}-{time.time_ns() // 1000}"
-        marker.touch()
-        time.sleep(0.02)
-        watchdog = Watchdog(box, slow=slow)
-        command = (
-            "sh",
-            "-c",
-            f"mkdir -p '{box.project}/.git/hooks'; echo x >'{box.project}/.git/hooks/pre-commit'; chmod 755 '{box.project}/.git/hooks/pre-commit'",
-        )
-        os.chown(box.project, box.uid, box.uid)
-        one = Container(
-            box.base,
-            box.uid,
-            "python",
-            rules=box.rules,
-            descriptors=("--marker", str(marker), "--lifeline", str(watchdog.lifeline), "--gone", str(watchdog.gone)),
-        )
-        process = start(one, *(command if changes else ("true",)), pass_fds=(watchdog.lifeline, watchdog.gone))
-        os.close(watchdog.lifeline)
-        os.close(watchdog.gone)
-        _, said = process.communicate(timeout=20)
-        assert process.returncode == 0
-        assert ("wavegen audit" in said) == changes, said
-        assert marker.exists() == changes
-
-
-def test_what_cannot_be_removed_is_said(box: Container, tmp_path: Path) -> None:
-    changed = tmp_path / "runtime"
-    changed.mkdir()
-    for file in RUNTIME.iterdir():
-        if file.is_file():
-            (changed / file.name).write_text(file.read_text())
-    text = (changed / "launch_container.py").read_text()
-    assert "_GONE = 15.0" in text
-    (changed / "launch_container.py").write_text(text.replace("_GONE = 15.0", "_GONE = 0.3"))
-    marker = box.base / "state/entered-1-1"
-    marker.touch()
-    gone, closes = os.pipe()
-    argv = box.argv("default", ("sh", "-c", "exit 6"))
-    argv[argv.index(str(RUNTIME / "launch.py"))] = str(changed / "launch.py")
-    argv[argv.index("--channel") : argv.index("--channel")] = ["--marker", str(marker), "--gone", str(gone)]
-    done = subprocess.run(argv, env=box.environment(), capture_output=True, text=True, timeout=20, pass_fds=(gone,))
-    os.close(gone)
-    os.close(closes)
-    assert (done.returncode, "something inside has not ended" in done.stderr, marker.exists()) == (6, True, True)
 
 
 # --- the hosts' own proxy

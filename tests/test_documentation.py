@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from helpers import ROOT
 
+from wavegen.nodes import Source
+from wavegen.planner import plan
+from wavegen.policy import Access
 from wavegen.probes.catalogue import PROBES
 from wavegen.schema import manifest_schema
 
@@ -39,3 +43,25 @@ def test_every_probe_has_a_line_and_what_is_critical_is_held() -> None:
     assert [row[0] for row in critical if row[4] not in ("held", "")] == []
     # `default` has the host's network.
     assert [row[0] for row in critical if row[3] not in ("held", "") and not row[0].startswith("N")] == []
+
+
+# --- coming from something else
+
+MIGRATION = (ROOT / "docs/migration.md").read_text("utf-8")
+
+
+def test_the_manifest_of_the_bwrap_script_grants_what_the_script_does(tmp_path: Path) -> None:
+    (manifest,) = re.findall(r"```yaml\n(.*?)```", MIGRATION, re.DOTALL)
+    shell = plan(Source("wave.yaml", manifest.encode()), None, "wave.sandbox.yaml").shell("default")
+    assert shell is not None
+    granted = {(str(rule.path), rule.access) for rule in shell.paths if rule.origin.at}
+    assert granted == {("~/.gitconfig", Access.READ), ("~/.cache/go-build", Access.WRITE)}
+    assert "ANTHROPIC_API_KEY" in {rule.name for rule in shell.environment if rule.value is None}
+
+
+def test_every_key_of_the_table_is_one_of_the_manifest() -> None:
+    known = {key for definition in manifest_schema()["$defs"].values() for key in definition["properties"]}
+    rows = re.findall(r"^\| (?:`|--|[^|]*`)[^|]* \| ([^|]*) \| [^|]*\|$", MIGRATION, re.MULTILINE)
+    keys = {key for cell in rows for key in re.findall(r"`(?:\w+: \{\w+: \{)?(\w+)(?:: |`)", cell)}
+    assert len(keys) >= 8
+    assert keys - known - {"strict", "off"} == set()

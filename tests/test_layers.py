@@ -24,7 +24,7 @@ ROWS = (
     ("manifest", "schema"),
     ("policy",),
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
-    ("images", "distribution", "suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "personas", "roles", "planner"),
+    ("images", "distribution", "suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "image_plan", "personas", "roles", "planner"),
     ("resources",),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
     ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
@@ -32,10 +32,10 @@ ROWS = (
     ("reach",),
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
-    ("tools", "output", "git", "repository", "kept", "project", "launch", "plan_table", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "sandbox", "learn", "audit"),
+    ("manual", "tools", "output", "git", "repository", "kept", "project", "launch", "plan_table", "surroundings", "registries", "recognise", "starter"),
+    ("containers", "outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "given", "sandbox", "learn", "audit"),
     ("suggest", "remedy", "explained", "explain_paths", "explain_tools", "explain", "plan_diff", "earlier"),
-    ("cli_messages", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain", "cli"),
+    ("cli_progress", "cli_messages", "cli_manual", "cli_completion", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain", "cli"),
     ("__main__",),
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
@@ -44,7 +44,7 @@ ORDER = {module: place for place, module in enumerate(module for row in ROWS for
 BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt", "docker", "image", "compose")
 KNOWN = {("wavegen", "errors"), ("wavegen", "sandbox"), *(("backends", f"backends.{name}") for name in BACK_ENDS)}
 
-CLI = ("cli", "cli_messages", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain")
+CLI = ("cli", "cli_messages", "cli_manual", "cli_completion", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain")
 """What prints and exits: a group of commands, and the modules that hold the longer of them."""
 
 MACHINE = {
@@ -80,10 +80,13 @@ TOUCH_THE_MACHINE = {
     "starter",
     "resources",
     *CLI,
+    "cli_progress",
     "terminal",
     "explain_paths",
     "explain",
     "outside",
+    "containers",
+    "given",
     "ground",
     "planting",
     "entry",
@@ -196,7 +199,7 @@ def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
             "entry",
             "trials",
         }
-        | {"launch", "child", "learn"}
+        | {"launch", "child", "learn", "cli_manual"}
         if call == "open"
         else set()
     )

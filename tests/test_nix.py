@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
@@ -10,16 +11,19 @@ import secrets
 import shlex
 import shutil
 import subprocess
+import sys
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from helpers import ROOT, call, render_project
+from helpers import ROOT, call, render_project, rendered
+from helpers import project as project_of
 from nix_env import STUB, NixEnv, NixUnavailableError, pin_stub
 
-from wavegen import backends
+from wavegen import VERSION, backends
 from wavegen.project import load
 
 if TYPE_CHECKING:
@@ -616,13 +620,41 @@ def test_this_repository_s_flake_checks_and_its_shells_are_fenced(nix: NixEnv, r
 
 @pytest.mark.needs("git")
 def test_this_repository_s_package_is_built_from_what_the_wheel_needs(nix: NixEnv, repository: Path) -> None:
-    from wavegen import VERSION
-
     assert evaluate(nix, repository, "packages", "builtins.mapAttrs (_: found: found.wavegen.name)") == dict.fromkeys(SYSTEMS, f"wavegen-{VERSION}")
     done = nix.run(["build", ".#wavegen", "--out-link", "result"], repository)
     assert done.returncode == 0, done.stderr
     text = (repository / "result" / "bin" / "wavegen").read_text("utf-8")
     source = Path(*re.findall(r"PYTHONPATH=(/nix/store/\S+)", text))
-    assert sorted(os.listdir(source)) == ["README.md", "nix", "pyproject.toml", "templates", "wavegen"]
+    assert sorted(os.listdir(source)) == ["README.md", "hatch_build.py", "nix", "pyproject.toml", "templates", "wavegen"]
     for part in ("nix", "templates", "wavegen/backends"):
         assert set(os.listdir(source / part)) == set(os.listdir(repository / part))
+    # The stand-in builds no wheel; from the same files, that is what a build makes.
+    wheels = []
+    for number, sources in enumerate((source, ROOT)):
+        out = repository.parent / f"wheel-{number}"
+        subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", out, sources], check=True, capture_output=True)
+        (wheel,) = out.glob("*.whl")
+        wheels.append({name: zipfile.ZipFile(wheel).read(name) for name in zipfile.ZipFile(wheel).namelist()})
+    assert wheels[0] == wheels[1]
+    assert any(name.endswith("/share/man/man1/wavegen-verify.1") for name in wheels[0])
+
+
+@pytest.mark.needs("git")
+def test_nix_run_starts_the_package_and_renders_what_the_checkout_does(nix: NixEnv, repository: Path, tmp_path: Path) -> None:
+    """The stand-in starts the store's copy of the sources with the system's Python, which finds the dependencies where a user would put them."""
+    site = subprocess.run(["/usr/bin/python3", "-m", "site", "--user-site"], env=nix.environ(), capture_output=True, text=True, check=False).stdout.strip()
+    Path(site).mkdir(parents=True, exist_ok=True)
+    for name in ("click", "jinja2", "markupsafe", "yaml"):
+        found = importlib.util.find_spec(name)
+        assert found
+        assert found.origin
+        if not (Path(site) / name).exists():
+            (Path(site) / name).symlink_to(Path(found.origin).parent)
+    said = nix.run(["run", f"{repository}#wavegen", "--", "--version"], tmp_path)
+    assert (said.returncode, said.stdout.strip()) == (0, f"wavegen, version {VERSION}"), said.stderr
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    here, there = (made(tmp_path / name, MANIFEST) for made, name in ((render_project, "here"), (project_of, "there")))
+    done = nix.run(["run", f"{repository}#wavegen", "--", "render"], there)
+    assert done.returncode == 0, done.stderr
+    assert rendered(there) == rendered(here)

@@ -32,7 +32,7 @@ TREE = sorted(
         *(
             f".wavegen/runtime/{name}.py"
             for name in (
-                *("audit", "audit_command", "audit_files", "audit_git", "audit_table", "audit_walk"),
+                *("audit", "audit_command", "audit_files", "audit_git", "audit_places", "audit_table", "audit_walk"),
                 *(
                     "egress",
                     "egress_dns",

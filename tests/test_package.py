@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from wavegen import VERSION
+from wavegen.cli import cli
+from wavegen.cli_completion import completion_script
+from wavegen.cli_manual import pages
+
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples/quickstart/wave.yaml"
 
@@ -29,13 +34,65 @@ def _render(directory: Path, *python_path: str) -> dict[str, bytes]:
     return _tree(directory)
 
 
-def test_a_wheel_renders_the_same_bytes_as_the_checkout(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path / "dist"), str(ROOT)], check=True, capture_output=True)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sdist and the wheel that is built from it, and in `direct` the wheel that is built from the checkout."""
+    place = tmp_path_factory.mktemp("dist")
+    for out, how in ((place, ()), (place / "direct", ("--wheel",))):
+        subprocess.run([sys.executable, "-m", "build", *how, "--outdir", str(out), str(ROOT)], check=True, capture_output=True)
+    return place
+
+
+def _contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_wheel_renders_the_same_bytes_as_the_checkout(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "installed")
     assert (tmp_path / "installed/wavegen/py.typed").read_bytes() == b""
     assert _render(tmp_path / "a", str(tmp_path / "installed")) == _render(tmp_path / "b")
+
+
+def test_a_wheel_is_the_same_from_the_sdist_and_from_the_checkout(dist: Path) -> None:
+    (wheel,), (direct,) = dist.glob("*.whl"), (dist / "direct").glob("*.whl")
+    assert _contents(wheel) == _contents(direct)
+
+
+def test_a_wheel_brings_what_man_and_shells_read(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    data = {name.partition(".data/data/")[2]: data for name, data in _contents(wheel).items() if ".data/data/" in name}
+    expected = {f"share/man/man1/{name}": text.encode() for name, text in pages(cli).items()}
+    for shell, place in (
+        ("bash", "bash-completion/completions/wavegen"),
+        ("zsh", "zsh/site-functions/_wavegen"),
+        ("fish", "fish/vendor_completions.d/wavegen.fish"),
+    ):
+        expected[f"share/{place}"] = completion_script(cli, shell).encode()
+    assert data == expected
+
+
+def test_what_pip_installs_from_the_checkout_renders_as_the_checkout_does(tmp_path: Path) -> None:
+    """As `pip install .` does, dependencies and all, in an environment that has nothing."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    subprocess.run([str(tmp_path / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(ROOT)], check=True, capture_output=True)
+    program = str(tmp_path / "venv/bin/wavegen")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "wave.yaml").write_bytes(EXAMPLE.read_bytes())
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    assert subprocess.run([program, "--version"], env=env, capture_output=True, text=True, check=True).stdout == f"wavegen, version {VERSION}\n"
+    done = subprocess.run([program, "render"], cwd=here, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert _tree(here) == _render(tmp_path / "there")
+    assert (tmp_path / "venv/share/man/man1/wavegen.1").exists()
+
+
+def test_the_changelog_knows_the_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert f"## [{VERSION}]" in text or f"What {VERSION} is going to be." in text
 
 
 def _yaml_blocks() -> list[str]:

@@ -740,7 +740,7 @@ def test_bounds_that_are_not_written_are_tried_with_their_defaults() -> None:
     found = default()
     assert [(found[name].want, found[name].layer, found[name].tried, told(found[name])["most"], found[name].needs) for name in MOST] == [
         (Want.STOPPED, "limits", True, 4096, Need.NOT_ROOT),
-        (Want.STOPPED, "limits", True, Fact("memory share"), None),
+        (Want.STOPPED, "limits", True, Fact("memory share"), Need.GROUPS),
         (Want.STOPPED, "limits", True, 65536, None),
     ]
     assert {lines(found[name]) for name in MOST} == {None}
@@ -750,7 +750,7 @@ def test_bounds_that_are_written_are_tried_with_their_values() -> None:
     found = default("limits: {pids: 50, memory: 64m, files: 100}")
     assert [(found[name].want, found[name].layer, found[name].tried, told(found[name])["most"], found[name].needs) for name in MOST] == [
         (Want.STOPPED, "limits", True, 50, Need.BOUND_PROCESSES),
-        (Want.STOPPED, "limits", True, 64 << 20, None),
+        (Want.STOPPED, "limits", True, 64 << 20, Need.GROUPS),
         (Want.STOPPED, "limits", True, 100, None),
     ]
     assert {lines(found[name]) for name in MOST} == {("wave.yaml", 2)}
@@ -779,6 +779,8 @@ def here(machine: Machine, text: str = "") -> dict[str, Expectation]:
     ("need", "text", "names", "tried"),
     [
         (Need.SCOPES, "", {"N08", "T02"}, True),
+        (Need.GROUPS, "", {"Q02"}, True),
+        (Need.USERS, "", {"P06 user"}, True),
         (Need.NOT_ROOT, "", {"Q01"}, False),
         (Need.BOUND_PROCESSES, "limits: {memory: 1g}", {"Q01"}, False),
     ],
@@ -798,7 +800,7 @@ def test_what_a_machine_lacks_is_open_there_and_held_elsewhere(need: Need, text:
 def test_only_what_works_or_is_held_on_every_machine_needs_nothing_of_it() -> None:
     found = [one for kind in KINDS for policy in policies(kind) for one in cases(policy) if one.expectation.needs]
     assert {one.expectation.needs for one in found} == set(Need)
-    assert {one.probe.id for one in found} == {"N08", "T02", "Q01"}
+    assert {one.probe.id for one in found} == {"N08", "T02", "P06", "Q01", "Q02"}
     assert {one.expectation.want for one in found} == {Want.STOPPED}
 
 

@@ -9,46 +9,20 @@ from typing import Any
 
 import click
 
-from wavegen import VERSION
+from wavegen import VERSION, cli_completion, cli_manual
+from wavegen.cli_audit import audit
+from wavegen.cli_explain import explain
+from wavegen.cli_log import log
 from wavegen.cli_messages import MANIFEST, refuse, say, show, tell
+from wavegen.cli_plan import plan
+from wavegen.cli_seccomp import seccomp
+from wavegen.cli_verify import verify
 
 _BUG = 70
 
 
-_LONGER = ("audit", "explain", "log", "plan", "seccomp", "verify")
-
-
-def _longer(name: str) -> click.Command | None:
-    """A verb that has a module of its own."""
-    match name:
-        case "audit":
-            from wavegen.cli_audit import audit as verb
-        case "explain":
-            from wavegen.cli_explain import explain as verb
-        case "log":
-            from wavegen.cli_log import log as verb
-        case "plan":
-            from wavegen.cli_plan import plan as verb
-        case "seccomp":
-            from wavegen.cli_seccomp import seccomp as verb
-        case "verify":
-            from wavegen.cli_verify import verify as verb
-        case _:
-            return None
-    return verb
-
-
 class _Group(click.Group):
-    """Expected failures become messages and exit codes; anything else is a bug and says what to report.
-
-    The longer verbs are loaded when they are asked for: `render` and `run` are started too often to load them all.
-    """
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *_LONGER})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return _longer(cmd_name) or super().get_command(ctx, cmd_name)
+    """Expected failures become messages and exit codes; anything else is a bug and says what to report."""
 
     def invoke(self, ctx: click.Context) -> Any:
         from wavegen.errors import WavegenError
@@ -85,7 +59,11 @@ def _report(bug: Exception) -> None:
     click.echo("  please report these lines, with the manifest if you can share it", err=True)
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_STATUS = """Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
+where the fence could not be built."""
+
+
+@click.group(cls=_Group, epilog=_STATUS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="wavegen")
 def cli() -> None:
     """Fence coding agents: one manifest, wave.yaml, rendered into a Nix flake and bubblewrap wrappers.
@@ -97,9 +75,6 @@ def cli() -> None:
       wavegen run CMD    one command inside, from the manifest as it is now
       wavegen verify     try to get out of every shell, and report what held
       wavegen audit      what shells left behind that the host would run
-
-    Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
-    where the fence could not be built.
     """
 
 
@@ -116,20 +91,23 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
     """
     from wavegen import backends, project, repository
+    from wavegen.cli_progress import Waiting
     from wavegen.kept import note_rendered
     from wavegen.manifest import BackendName
     from wavegen.output import Reason, Tree, digest
 
-    loaded = project.load(manifest, accept=accept_new)
-    gaps = backends.gaps(loaded.plan)
-    refuse(gaps, loaded.sources)
-    tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
+    with Waiting("rendering"):
+        loaded = project.load(manifest, accept=accept_new)
+        gaps = backends.gaps(loaded.plan)
+        refuse(gaps, loaded.sources)
+        tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
+        findings = tree.findings() if check or diff else ()
     if check or diff:
-        findings = tree.findings()
         for line in tree.diff() if diff else (f"{finding}\n" for finding in findings):
             click.echo(line, nl=False)
         sys.exit(1 if check and findings else 0)
-    done = tree.write()
+    with Waiting("writing"):
+        done = tree.write()
     if done:
         # Those that every manifest has are said the first time; later they would hide what a change brought.
         shown = [gap for gap in gaps if gap.origin.at or not tree.before.outputs]
@@ -253,6 +231,12 @@ def init(directory: str, *, only_print: bool) -> None:
         raise MachineError(f"{path} cannot be written: {failed.strerror}", "check the directory's permissions") from None
     click.echo(f"wrote {path}")
     click.echo("next: read it, then run wavegen render", err=True)
+
+
+for _verb in (audit, explain, log, plan, seccomp, verify):
+    cli.add_command(_verb)
+cli_manual.register(cli)
+cli_completion.register(cli)
 
 
 def main() -> None:

@@ -27,11 +27,13 @@ def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool
     """
     from wavegen import audit as left_behind
     from wavegen import project
+    from wavegen.cli_progress import Waiting
     from wavegen.kept import state
 
     root, _ = project.find(manifest)
     place = state(root)
-    found = left_behind.audit(root, place, everything=everything)
+    with Waiting("looking"):
+        found = left_behind.audit(root, place, everything=everything)
     shown = left_behind.at_least(found.findings, severity)
     if as_json:
         click.echo(found.text, nl=False)

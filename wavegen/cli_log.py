@@ -24,14 +24,16 @@ def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest:
     from wavegen import log as network
     from wavegen import project
     from wavegen import suggest as suggestions
+    from wavegen.cli_progress import Waiting
     from wavegen.errors import UsageError
     from wavegen.verify import chosen
 
     if suggest and as_json:
         raise UsageError("--suggest prints YAML, not JSON", "leave one of them out")
-    loaded = project.load(manifest, accept=True)
-    policies = chosen(loaded.plan, shells, personas=True)
-    found = network.read(loaded, policies)
+    with Waiting("reading"):
+        loaded = project.load(manifest, accept=True)
+        policies = chosen(loaded.plan, shells, personas=True)
+        found = network.read(loaded, policies)
     if found.unreadable:
         tell("warning", counted(found.unreadable, "line of the log is no decision and was left out", "lines of the log are no decisions and were left out"))
     if not found.found:

@@ -17,7 +17,13 @@ from wavegen.terminal import coloured
 @MANIFEST
 @click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell, or persona-NAME; may be repeated. Default: all shells with a fence.")
 @click.option("--personas", is_flag=True, help="The fences of all personas, too.")
-@click.option("--via", type=click.Choice(["wrapper", "nix"]), default="wrapper", show_default=True, help="Enter by .wavegen/bin, or by nix develop.")
+@click.option(
+    "--via",
+    type=click.Choice(["wrapper", "nix", "docker"]),
+    default="wrapper",
+    show_default=True,
+    help="Enter by .wavegen/bin, by nix develop, or as a container: by .wavegen/docker (podman where WAVEGEN_CONTAINER says so).",
+)
 @click.option("--under", metavar="DIR", help="Where the throw-away project is made. Default: beside the project, else where temporary files are.")
 @click.option("-v", "--verbose", is_flag=True, help="Every probe in full, also those that held.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
@@ -56,6 +62,7 @@ def verify(  # noqa: PLR0913  one for each option
     from dataclasses import replace
 
     from wavegen import project
+    from wavegen.cli_progress import Waiting
     from wavegen.probes.baseline import read, worse
     from wavegen.probes.json_report import as_json as json_report
     from wavegen.probes.score import exit_code
@@ -69,7 +76,8 @@ def verify(  # noqa: PLR0913  one for each option
     reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file is not None}
     for file in reports:
         _check_writable(file, loaded.root)
-    report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=_progress())
+    with Waiting("verifying") as shown:
+        report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=shown.count)
     report = replace(report, worse=worse(before, report, only=shells))
     if as_json:
         click.echo(json_text(json_report(report)), nl=False)
@@ -140,15 +148,3 @@ def _write_report(path: str, text: str) -> None:
             stream.write(text)
     except OSError as failed:
         raise MachineError(f"{path} cannot be written: {failed.strerror}", "name a file in a directory of yours") from None
-
-
-def _progress() -> Any:
-    """A line that counts, on a terminal; it is wiped out by the last count."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return None
-
-    def show(shell: str, done: int, of: int) -> None:
-        text = f"{shell}: {done} of {of} probes" if done < of else ""
-        click.echo(f"\r\033[K{text}", nl=False, err=True)
-
-    return show

@@ -47,15 +47,17 @@ class Entry:
         self.ground, self.shell, self.fenced = ground, shell, fenced
         canary = next((f"127.0.0.1:{port}" for address, port in ground.facts["tcp"] if address == "127.0.0.1"), "")
         self._elsewhere = tuple(word for host, port in elsewhere if canary for word in ("--connect-to", f"{host}:{port}:{canary}"))
-        python = find("python3", ground.root, SYSTEM)
+        # The image's may be anywhere on its PATH.
+        python = "" if fenced and ground.via == "docker" else find("python3", ground.root, SYSTEM)
         # Where the system has none, the shell's own packages may.
         self.probe = (python or "python3", "-I", "-S", f"{ground.project}/.wavegen/runtime/probe.py")
 
     def argv(self, command: Sequence[str]) -> list[str]:
         """The command line of an entry; without a command, of an interactive one."""
-        if self.ground.via == "wrapper":
+        if self.ground.via != "nix":
+            script = f"docker/run-{self.shell}" if self.fenced and self.ground.via == "docker" else f"bin/{self.shell}"
             # Of a persona the fence is tried, not its agent.
-            return [f"{self.ground.project}/.wavegen/bin/{self.shell}", *self._elsewhere, "--exec", "--", *command]
+            return [f"{self.ground.project}/.wavegen/{script}", *self._elsewhere, "--exec", "--", *command]
         root = self.ground.root
         nix = find("nix", root, (*SYSTEM, *directories(root, os.environ.get("PATH", ""))))
         if not nix:
@@ -119,11 +121,14 @@ class Entry:
         if not tasks:
             return inside
         master, slave = pty.openpty() if terminal else (-1, -1)
-        process = self.start(self.probe, terminal=slave if terminal else None)
+        # An engine makes a terminal only where all three are one.
+        wholly = terminal and self.fenced and self.ground.via == "docker"
+        command = ("/bin/sh", "-c", 'stty raw -echo; exec "$@"', "sh", *self.probe) if wholly else self.probe
+        process = self.start(command, terminal=slave if terminal else None, wholly=wholly)
         try:
             if terminal:
                 os.close(slave)
-            conversation = _Conversation(self, process, master)
+            conversation = _Conversation(self, process, master, wholly=wholly)
             conversation.hold(tasks, digests, told, inside)
         finally:
             end(process)
@@ -147,8 +152,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
 class _Conversation:
     """The probe's lines, and what it is told."""
 
-    def __init__(self, entry: Entry, process: subprocess.Popen[bytes], master: int) -> None:
+    def __init__(self, entry: Entry, process: subprocess.Popen[bytes], master: int, *, wholly: bool) -> None:
+        """`wholly`: the probe's lines, too, come by the terminal, among all else that it shows."""
         self.entry, self.process, self.master = entry, process, master
+        self._out = master if wholly else piped(process.stdout).fileno()
+        self._in = master if wholly else piped(process.stdin).fileno()
         self.shown = b""
         self.messages = b""
         self._buffer = b""
@@ -209,13 +217,12 @@ class _Conversation:
         return one_line(self.entry.ground.shown(": ".join((f"no probe ran: {status}", *words[-2:]))))
 
     def _say(self, message: object) -> None:
-        tasks = piped(self.process.stdin)
-        with contextlib.suppress(BrokenPipeError):
-            tasks.write(json.dumps(message).encode() + b"\n")
-            tasks.flush()
+        data = json.dumps(message).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self._in, data) :]
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        out = piped(self.process.stdout).fileno()
         patience = _START
         while True:
             ready = self._ready.select(patience)
@@ -225,14 +232,14 @@ class _Conversation:
                 chunk = self._read(key.fd)
                 if key.fd == self.master:
                     self.shown += chunk
-                elif key.fd != out:
+                elif key.fd != self._out:
                     self.messages += chunk
                 if not chunk:
                     self._ready.unregister(key.fd)
-                    if key.fd == out:
+                    if key.fd == self._out:
                         self._drain()
                         return
-                if key.fd == out:
+                if key.fd == self._out:
                     *lines, self._buffer = (self._buffer + chunk).split(b"\n")
                     for line in lines:
                         patience = _SILENCE
@@ -264,7 +271,7 @@ class _Conversation:
             case "greeted":
                 return _greeted(line["port"], line["word"], six=line["six"])
             case "shown":
-                return self._was_shown(line["word"].encode())
+                return self._was_shown(f"\033]52;c;{line['word']}".encode())
             case _:
                 return False
 
@@ -280,7 +287,8 @@ class _Conversation:
 def _decoded(line: bytes) -> dict[str, Any]:
     """A line of the probe; what a wrapper or a shell says in between is none."""
     try:
-        found = json.loads(line)
+        # At a terminal what it shows may stand before.
+        found = json.loads(line[max(line.find(b"{"), 0) :])
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

@@ -23,13 +23,13 @@ import tempfile
 from collections.abc import Iterable
 from typing import IO, Any, Self, assert_never
 
-from wavegen import outside
-from wavegen.backends import File
+from wavegen import containers, outside
+from wavegen.backends import File, docker
 from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.defaults import MEMORY_SHARE
 from wavegen.errors import MachineError, one_line
-from wavegen.planting import SYSTEM_PATH, Places, plant, plant_canary
-from wavegen.policy import Access, Anchor, HostPath, Policy
+from wavegen.planting import SYSTEM_PATH, Places, own, plant, plant_canary
+from wavegen.policy import Access, Anchor, HostPath, PathRule, Policy
 from wavegen.probes import NAMESPACES, Fact, Inodes, Need, Value
 from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
 from wavegen.probes.expect import governing
@@ -78,6 +78,8 @@ class Ground:
 
     def __init__(self, project: Project, files: tuple[File, ...], *, under: str | None, via: str) -> None:
         self.root, self.plan, self.files, self.via = project.root, project.plan, files, via
+        self.owner = containers.owner(project.root) if via == "docker" else None
+        """Whose the ground is, where root's containers are somebody else's."""
         self.word, self.marker = secrets.token_hex(16), secrets.token_hex(16)
         self.random = secrets.token_hex(8)
         """What names outside of the ground begin with: nobody can know it before they are there."""
@@ -140,9 +142,10 @@ class Ground:
         files = [f"/dev/shm/{posix}", run, *self.scratch.values()]
         self._told({"word": self.word, "queue": posix, "directories": [self.base, *self.temporary], "files": files})
         try:
-            plant(self.places, self.root, self.plan, self.files, self.word)
+            plant(self.places, self.root, self.plan, self.files, self.word, self.owner)
             for directory in self.temporary:
                 plant_canary(f"{directory}/canary", self.word)
+                self._give(f"{directory}/canary")
         except OSError as failed:
             raise MachineError(f"{failed.filename or self.base} cannot be made: {failed.strerror}", "choose another place with --under DIR") from None
         everywhere = {"/run": run, **{os.path.dirname(place): f"{place}/s" for place in self.temporary}}
@@ -154,9 +157,12 @@ class Ground:
             "abstract": abstract,
             "file": f"{self.neighbour}/canary",
             "posix": f"/dev/shm/{posix}",
+            "owner": self.owner,
         }
         self.facts |= self._told(told)
         bound = self.facts.pop("bound")
+        for path in bound:
+            self._give(path)
         self.values = self._values()
         self.facts |= {
             "abstract": abstract,
@@ -169,7 +175,7 @@ class Ground:
             "neighbour": f"{self.neighbour}/canary",
             "around": os.path.dirname(self.project),
             "other home": f"{self.places.other_home}/.ssh/id_ed25519",
-            "git": find("git", self.root, tuple(SYSTEM_PATH.split(":"))),
+            "git": "git" if self.via == "docker" else find("git", self.root, tuple(SYSTEM_PATH.split(":"))),
             "setuid helper": f"{self.project}/setuid-helper",
             "filters": _filters(),
             "memory share": _memory() * MEMORY_SHARE // 100,
@@ -177,9 +183,20 @@ class Ground:
             "unheard of": [f"WG_{self.random}", f"wg.{self.random}"],
             "passed values": [digest(value) for value in self.values.values() if value.startswith("passed-")],
             "mounts": _mounts(),
-            "search path": [*SYSTEM_PATH.split(":"), *(os.environ.get("PATH", "").split(":") if self.via == "nix" else ())],
+            "engine's mounts": docker.MOUNTED if self.via == "docker" else (),
+            "search path": [*SYSTEM_PATH.split(":"), *self._search_path()],
             **{f"namespace {name}": {name: inode} for name, inode in host_namespaces().items()},
         }
+
+    def own(self) -> None:
+        """Give the owner what has been made since: by the control, which is the caller's."""
+        if self.owner:
+            own(self.places, self.root, self.owner)
+
+    def _give(self, path: str) -> None:
+        """Give the owner something that was made in a directory in which nobody else can put a link."""
+        if self.owner:
+            os.chown(path, *self.owner, follow_symlinks=False)
 
     # --- questions
 
@@ -213,8 +230,9 @@ class Ground:
     def _values(self) -> dict[str, str]:
         """Variables that are let in somewhere, each with a value of its own."""
         values = {}
+        fitting = _KNOWN_VALUES | (containers.names() if self.via == "docker" else {})
         for rule in (rule for shell in self.plan.fences() for rule in shell.environment if rule.value is None):
-            known = _KNOWN_VALUES.get(rule.name) or ("C.UTF-8" if rule.name == "LANG" or rule.name.startswith("LC_") else "")
+            known = fitting.get(rule.name) or ("C.UTF-8" if rule.name == "LANG" or rule.name.startswith("LC_") else "")
             nix = self.via == "nix" and (
                 rule.name.startswith("NIX_") or rule.name in ("IN_NIX_SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
             )
@@ -223,6 +241,16 @@ class Ground:
             if rule.origin.at or not (self.via == "nix" and not known):
                 values[rule.name] = known or f"passed-{secrets.token_hex(12)}"
         return values
+
+    def _search_path(self) -> tuple[str, ...]:
+        """What of the caller's PATH is handed to an entry."""
+        match self.via:
+            case "nix":
+                return tuple(entry for entry in os.environ.get("PATH", "").split(":") if os.path.isabs(entry))
+            case "docker":
+                return containers.search_path()
+            case _:
+                return ()
 
     @staticmethod
     def _leads_to_socket(name: str) -> bool:
@@ -248,7 +276,10 @@ class Ground:
         if self.via == "nix":
             kept = ("NIX_CONFIG", "NIX_CONF_DIR", "NIX_REMOTE", "NIX_STORE_DIR", "NIX_STATE_DIR", "NIX_USER_CONF_FILES", "NIX_SSL_CERT_FILE", "SSL_CERT_FILE")
             variables |= {name: os.environ[name] for name in kept if name in os.environ and name not in self.values}
-            variables["PATH"] += ":" + ":".join(entry for entry in os.environ.get("PATH", "").split(":") if os.path.isabs(entry))
+        if self.via == "docker":
+            variables = {name: value for name, value in variables.items() if name not in containers.baits()} | containers.environment(self.base)
+            variables["PATH"] += "".join(f":{entry}" for entry in os.environ.get("PATH", "").split(":") if os.path.isabs(entry))
+        variables["PATH"] += "".join(f":{entry}" for entry in self._search_path())
         return variables
 
     # --- what an attempt is told
@@ -287,24 +318,24 @@ class Ground:
 
     def _mount_points(self, policy: Policy) -> list[str]:
         """Where something may be mounted inside: the policy's paths, by their other names too, and what wavegen keeps."""
-        paths = {self.absolute(rule.path) for rule in policy.paths}
+        paths = {self.absolute(rule.path) for rule in policy.paths if not _of_image(rule)}
         paths |= {path.removeprefix("/usr") for path in paths if path.startswith("/usr/")}
         paths |= {"/", "/proc", "/dev", f"{self.home}/.local/state/wavegen", *PROC_READ_ONLY, *self.places.guarded()}
         return sorted(paths | {os.path.realpath(path) for path in paths})
 
     def _writable(self, policy: Policy) -> list[str]:
         """Where mounts may be writable."""
-        rules = [rule for rule in policy.paths if rule.access in (Access.WRITE, Access.SCRATCH)]
+        rules = [rule for rule in policy.paths if rule.access in (Access.WRITE, Access.SCRATCH) and not _of_image(rule)]
         return sorted({self.absolute(rule.path) for rule in rules} | {os.path.realpath(self.absolute(rule.path)) for rule in rules})
 
     def _shown(self, policy: Policy) -> list[list[Any]]:
         """What is shown where, by inode; the home is another one, which is not there yet."""
-        rules = [rule for rule in policy.paths if rule.access in (Access.READ, Access.WRITE) and rule.source is None]
+        rules = [rule for rule in policy.paths if rule.access in (Access.READ, Access.WRITE) and rule.source is None and not rule.weaker]
         return _inodes(self.absolute(rule.path) for rule in rules if governing(policy, rule.path) is rule and not self._leads_to_hidden(rule.path, policy))
 
     def _masks(self, policy: Policy) -> list[str]:
         """What is hidden, and must be empty."""
-        return sorted({self.absolute(rule.path) for rule in policy.paths if rule.access is Access.HIDE and rule.path.tail})
+        return sorted({self.absolute(rule.path) for rule in policy.paths if rule.access is Access.HIDE and rule.path.tail and not _of_image(rule)})
 
     def _leads_to_hidden(self, path: HostPath, policy: Policy) -> bool:
         """Whether a link of the system leads to what the manifest hides."""
@@ -327,6 +358,12 @@ class Ground:
     def has(self, need: Need) -> bool:
         """Whether this machine has what an expectation needs."""
         match need:
+            case Need.NOT_ROOT | Need.BOUND_PROCESSES if self.via == "docker":
+                return containers.bounds_processes()
+            case Need.GROUPS:
+                return self.via != "docker" or containers.bounds_processes()
+            case Need.USERS:
+                return self.via != "docker" or containers.of_user()
             case Need.NOT_ROOT:
                 return os.geteuid() != 0
             case Need.BOUND_PROCESSES:
@@ -372,6 +409,10 @@ def digest(text: str) -> str:
 def host_namespaces() -> dict[str, int]:
     """The inode of each namespace of this process."""
     return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES if os.path.exists(f"/proc/self/ns/{name}")}
+
+
+def _of_image(rule: PathRule) -> bool:
+    return rule.source is not None and rule.source.anchor is Anchor.IMAGE
 
 
 def _inodes(paths: Iterable[str]) -> list[list[Any]]:

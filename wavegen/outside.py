@@ -133,10 +133,14 @@ def hold(told: dict[str, Any], waste: Waste, word: bytes, servers: list[socket.s
     with contextlib.suppress(OSError):
         handle = os.open(told["posix"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         os.write(handle, word)
+        _give(handle, told["owner"])
         os.close(handle)
     numbers = _MQ_OPEN.get(os.uname().machine)
     if numbers:
-        libc.syscall(numbers[0], waste.queue.encode(), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, None)
+        made = libc.syscall(numbers[0], waste.queue.encode(), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, None)
+        if made >= 0:
+            _give(made, told["owner"])
+            os.close(made)
     facts = {
         "pid": os.getpid(),
         "address": ctypes.addressof(memory),
@@ -148,6 +152,12 @@ def hold(told: dict[str, Any], waste: Waste, word: bytes, servers: list[socket.s
         "bound": bound,
     }
     return facts, [memory, descriptor]
+
+
+def _give(handle: int, owner: tuple[int, int] | None) -> None:
+    """Whose it is to be, where that is not the caller: what nobody inside may open anyhow proves nothing about a fence."""
+    if owner:
+        os.fchown(handle, *owner)
 
 
 def serve(servers: list[socket.socket], word: bytes, signalled: list[int], waste: Waste) -> None:

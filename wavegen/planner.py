@@ -8,23 +8,21 @@ from dataclasses import dataclass, field, replace
 
 from wavegen import defaults
 from wavegen.adapters import hosts_of, kind_of
-from wavegen.decode import Decoder, Marks, Text
-from wavegen.distribution import AGENTS, NEEDED
+from wavegen.decode import Decoder, Text
 from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
-from wavegen.images import BadReferenceError, local_image, package_name, reference
+from wavegen.image_plan import ATTRIBUTE, image_of, origin_of
 from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Seccomp, Shell
 from wavegen.manifest import Limits as LimitsKeys
 from wavegen.nodes import Messages, Source, parse
 from wavegen.nodes import overlay as lay_over
 from wavegen.path_rules import OWN_FILES, path_rules
 from wavegen.paths import BadPathError, host_path
-from wavegen.policy import AgentKind, Anchor, DomainRule, EnvRule, HostPath, Image, ImagePackage, Limits, Network, Origin, Package, Plan, Policy
+from wavegen.policy import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, Plan, Policy
 from wavegen.roles import NAME, FenceOf, Roles
 from wavegen.seccomp.filters import UnknownCallError, opened_calls
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ATTRIBUTE = re.compile(r"[A-Za-z_][A-Za-z0-9_'+-]*(\.[A-Za-z0-9_][A-Za-z0-9_'+-]*)*")
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _PORT_MAX = 65535
@@ -35,7 +33,6 @@ _OF_THE_FENCE = (53, 1080, 3128)
 _PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 """The modes in which the fence judges each connection."""
 _OURS = ("persona-", "landlock-", "egress-")
-_BASE = "debian:stable-slim"
 _Entry = Text | DomainEntry
 _BUILT_IN: Mapping[str, Shell] = {
     "default": Shell(network=NetworkMode.HOST),
@@ -99,10 +96,10 @@ class _Planner:
             overlay=self.overlay,
             overlaid=self.overlaid,
             enabled=not off,
-            enabled_origin=_origin(sandbox.at, "enabled" if not sandbox.enabled else "backend", off or "fenced"),
+            enabled_origin=origin_of(sandbox.at, "enabled" if not sandbox.enabled else "backend", off or "fenced"),
             backend=backend,
-            backend_origin=_origin(sandbox.at, "backend", "bubblewrap"),
-            image=self._image(name),
+            backend_origin=origin_of(sandbox.at, "backend", "bubblewrap"),
+            image=image_of(manifest, name, Location(self.file), self._once),
             shells=shells,
             personas=Roles(
                 manifest=manifest,
@@ -114,7 +111,7 @@ class _Planner:
                 enabled=not off,
                 report=self._once,
             ).personas(),
-            personas_origin=_origin(manifest.at, "personas", "none"),
+            personas_origin=origin_of(manifest.at, "personas", "none"),
             unfree=tuple(sorted({str(u) for u in sandbox.unfree})),
             package=self._package_file(),
             notes=(),
@@ -136,56 +133,6 @@ class _Planner:
         if output in {*_BUILT_IN, *self.sandbox.shells}:
             self.error(text.at, f"package: the flake would have two packages called '{output}', this one and a shell", "rename the project or the shell")
         return path
-
-    # --- the image
-
-    def _image(self, name: str) -> Image:
-        sandbox = self.sandbox
-        written = self._reference("docker_image", sandbox.docker_image)
-        base = self._reference("docker_base", sandbox.docker_base)
-        if base == "scratch" and sandbox.docker_base:
-            self.error(sandbox.docker_base.at, "docker_base: scratch is empty, and nothing can be installed in it", "name an image of a distribution")
-        return Image(
-            reference=written or local_image(name),
-            origin=_origin(sandbox.at, "docker_image", "built from .wavegen/docker/Dockerfile"),
-            # What no registry is asked for: our own names, and those that podman gives to what it has built.
-            local=written is None or written.startswith(("wavegen/", "localhost/")),
-            base=base or _BASE,
-            base_origin=_origin(sandbox.at, "docker_base", "small, and with packages for most attributes"),
-            named=tuple(self._image_package(attribute, names) for attribute, names in sandbox.docker_packages.items()),
-            agents=self._agents(),
-        )
-
-    def _reference(self, name: str, text: Text | None) -> str | None:
-        try:
-            return reference(text) if text is not None else None
-        except BadReferenceError as bad:
-            self.error(text.at if text else Location(self.file), f"{name}: {bad.what}", bad.hint)
-            return None
-
-    def _image_package(self, attribute: str, names: Text | tuple[Text, ...]) -> ImagePackage:
-        at = attribute.at if isinstance(attribute, Text) else Location(self.file)
-        if not _ATTRIBUTE.fullmatch(attribute):
-            self.error(at, f"docker_packages: '{attribute}' is not a nixpkgs attribute path", "write it as in packages")
-        listed = {str(entry) for entries in (self.sandbox.packages, *(shell.packages for shell in self.sandbox.shells.values())) for entry in entries}
-        if attribute not in {*listed, *AGENTS.values(), *dict(NEEDED), "nodejs"}:
-            self.warn(at, f"docker_packages: {attribute} is not in packages; the entry has no effect", "list it there, or remove it here")
-        wanted = names if isinstance(names, tuple) else () if names in ("", "false") else (names,)
-        for text in wanted:
-            if not package_name(text):
-                hint = "write the name that apt-get, apk or dnf knows, npm:NAME, or false to leave it out"
-                self.error(text.at, f"docker_packages: '{text}' cannot name a package", hint)
-        return ImagePackage(attribute=str(attribute), names=tuple(map(str, wanted)), origin=Origin("", at))
-
-    def _agents(self) -> tuple[tuple[AgentKind, Origin], ...]:
-        found: dict[AgentKind, Origin] = {}
-        for name, adapter in self.manifest.adapters.items():
-            found.setdefault(kind_of(str(adapter.binary or name)), Origin(f"adapter {name}", adapter.at.here))
-        for wanted in (persona.adapter for persona in self.manifest.personas.values() if persona.adapter):
-            if wanted not in self.manifest.adapters:
-                found.setdefault(kind_of(wanted), Origin(f"adapter {wanted}", wanted.at))
-        found.pop(AgentKind.OTHER, None)
-        return tuple(found.items())
 
     # --- one shell
 
@@ -223,9 +170,9 @@ class _Planner:
             environment=self._environment(name, shell, network.mode) if fenced else (),
             limits=self._limits(),
             seccomp=sandbox.seccomp,
-            seccomp_origin=_origin(sandbox.at, "seccomp", "the usual filter"),
+            seccomp_origin=origin_of(sandbox.at, "seccomp", "the usual filter"),
             seccomp_allow=self._seccomp_allow(),
-            seccomp_allow_origin=_origin(sandbox.at, "seccomp_allow", "nothing is let through that the filter refuses"),
+            seccomp_allow_origin=origin_of(sandbox.at, "seccomp_allow", "nothing is let through that the filter refuses"),
             packages=self._packages((*sandbox.packages, *shell.packages)),
             fallback=sandbox.fallback,
         )
@@ -398,7 +345,7 @@ class _Planner:
             files=keys.files if keys.files is not None else defaults.FILES,
             written=any(value is not None for value in (keys.pids, keys.memory, keys.cpus)),
             scratch=self._size("tmp", keys.tmp) or defaults.SCRATCH_SIZE,
-            origin=_origin(self.sandbox.at, "limits", "so that the host stays responsive"),
+            origin=origin_of(self.sandbox.at, "limits", "so that the host stays responsive"),
         )
 
     def _seccomp_allow(self) -> tuple[str, ...]:
@@ -435,7 +382,7 @@ class _Planner:
     def _packages(self, entries: Iterable[Text]) -> tuple[Package, ...]:
         packages: dict[str, Package] = {}
         for entry in entries:
-            if not _ATTRIBUTE.fullmatch(entry):
+            if not ATTRIBUTE.fullmatch(entry):
                 self._once(
                     Problem(
                         at=entry.at,
@@ -447,8 +394,3 @@ class _Planner:
                 continue
             packages.setdefault(str(entry), Package(attribute=tuple(entry.split(".")), origin=Origin("", entry.at)))
         return tuple(packages.values())
-
-
-def _origin(marks: Marks, name: str, reason: str) -> Origin:
-    """The line of a key, or the reason for its default where it is not written."""
-    return Origin("", marks.of(name)) if name in marks else Origin(reason)

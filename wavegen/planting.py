@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 
 from wavegen.backends import File
+from wavegen.containers import give
 from wavegen.policy import Access, Anchor, HostPath, Plan
 from wavegen.probes.catalogue import FOLLOWED, GIT_FILES, HOME_SECRETS
 from wavegen.quote import sh
@@ -73,8 +74,8 @@ class Places:
         return frozenset(found)
 
 
-def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: str) -> None:
-    """Make all of it below `places.base`, which is there. Raises OSError."""
+def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: str, owner: tuple[int, int] | None = None) -> None:  # noqa: PLR0913, PLR0917
+    """Make all of it below `places.base`, which is there and private, and give it to `owner`. Raises OSError."""
     for directory in (places.home, places.project, places.neighbour, f"{places.other_home}/.ssh", f"{places.base}/tmp", f"{places.home}/.gnupg"):
         os.makedirs(directory, mode=0o700, exist_ok=True)
     plant_canary(f"{places.neighbour}/canary", word)
@@ -86,7 +87,15 @@ def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: 
     _copy(places, root, plan, files)
     _plant_repository(places, root)
     _plant_rules(places, root, plan, word)
+    own(places, root, owner)
+
+
+def own(places: Places, root: str, owner: tuple[int, int] | None) -> None:
+    """Give all of it to `owner`, and make what only root can make. Raises OSError."""
+    if owner:
+        give(places.base, owner)
     if os.geteuid() == 0:
+        # chown(2) takes the bit away, so it is the last.
         _plant_setuid_helper(places, root)
 
 

@@ -36,6 +36,8 @@ class Anchor(Enum):
     """The directory that holds HOME, where that is not the root."""
     AROUND = "./.."
     """The highest directory above the project that holds no part of the system."""
+    IMAGE = "$IMAGE"
+    """The root of a container's image: only where something is shown from, never a place of the host's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class PathRule:
     guarded: bool = False
     """Something that the host runs or follows later: held where it exists when the shell starts, and never made. A
     guarded rule for writing holds its place alone: it can be neither renamed nor replaced."""
+    weaker: str = ""
+    """Why a back end shows it, or lets it be written, though nothing asks for that: what its gap says. Never planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from wavegen import launch, project
+from wavegen import given, launch, project
 from wavegen.errors import FenceError, UsageError
-from wavegen.manifest import BackendName, NetworkMode
+from wavegen.manifest import BackendName
 from wavegen.policy import Policy
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ MAX_OUTPUT = 64 << 20
 _TIMED_OUT = 124  # as timeout(1) has it
 _STARTED, _UNFENCED = b"started", b"unfenced"
 _ERROR = "wavegen: error: "
+_COMMAND = '["make", "test"]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +85,10 @@ class _Bounds:
     def __post_init__(self) -> None:
         """Raises UsageError."""
         seconds, most = self.timeout, self.output
-        if seconds is not None and not (_number(seconds, (int, float)) and 0 < seconds <= _LONGEST):
-            raise UsageError(f"{_shown(seconds)} is no time to wait", "say how many seconds, as a number, or None")
-        if not _number(most, (int,)) or most < 0:
-            raise UsageError(f"{_shown(most)} is no size of an output", "say how many bytes, as a whole number")
+        if seconds is not None and not (given.number(seconds, (int, float)) and 0 < seconds <= _LONGEST):
+            raise UsageError(f"{given.shown(seconds)} is no time to wait", "say how many seconds, as a number, or None")
+        if not given.number(most, (int,)) or most < 0:
+            raise UsageError(f"{given.shown(most)} is no size of an output", "say how many bytes, as a whole number")
 
 
 _LONGEST = 1e9  # seconds: thirty years
@@ -134,7 +135,7 @@ class Sandbox:
         `accept`: also a manifest or wave.sandbox.yaml that was not there at the last render, which a command may have written.
         What was never rendered is loaded, but nothing starts in it. Raises ManifestError and UsageError.
         """
-        name = None if manifest is None else _path(manifest, "the manifest", "name the file, or leave it out")
+        name = None if manifest is None else given.path_of(manifest, "the manifest", "name the file, or leave it out")
         return cls(project.load(name, accept=accept))
 
     @property
@@ -174,12 +175,16 @@ class Sandbox:
         is asked in a way that cannot work, an unknown shell for one; MachineError where the log cannot be read. What has
         returned was started, so a status of 125 is the command's own.
         """
-        words = _words(command, "the command", _COMMAND)
+        words = given.words(command, "the command", _COMMAND)
         if not words:
             raise UsageError("there is no command", "name a program, and what it is given")
         where = self._fence(shell, persona)
         held = launch.backend_of(self._project.plan, backend)
-        options = (*_elsewhere(where, connect_to), *_handed_over(where, held, artifacts, output), *(("--exec",) if persona is not None else ()))
+        options = (
+            *given.elsewhere(where, connect_to),
+            *given.handed_over(where, held, artifacts, output),
+            *(("--exec",) if persona is not None else ()),
+        )
         return self._run(_Start(where, held, options, words), _Bounds(timeout, max_output), input, env, cwd)
 
     def agent(  # noqa: PLR0913  by keyword: what a run can differ in
@@ -201,8 +206,8 @@ class Sandbox:
         inside. It runs in the project's root. All else is as for `run`; the status is 127 where no program of it is inside.
         """
         where = self._fence(None, persona)
-        options = (*_elsewhere(where, connect_to), *_adapter(adapter))
-        start = _Start(where, launch.backend_of(self._project.plan, backend), options, _words(words, "what the agent is given", '["-p", "a question"]'))
+        options = (*given.elsewhere(where, connect_to), *given.adapter(adapter))
+        start = _Start(where, launch.backend_of(self._project.plan, backend), options, given.words(words, "what the agent is given", '["-p", "a question"]'))
         return self._run(start, _Bounds(timeout, max_output), input, env, None)
 
     def replace(  # noqa: PLR0913  by keyword: what a run can differ in
@@ -226,8 +231,8 @@ class Sandbox:
             raise UsageError("an adapter, or a command in place of an agent, wants a persona", "name the persona")
         where = self._fence(shell, persona)
         held = launch.backend_of(self._project.plan, backend)
-        options = (*_adapter(adapter), *_handed_over(where, held, artifacts, output), *(("--exec",) if instead else ()))
-        words = _words(command, "the command", _COMMAND)
+        options = (*given.adapter(adapter), *given.handed_over(where, held, artifacts, output), *(("--exec",) if instead else ()))
+        words = given.words(command, "the command", _COMMAND)
         if threading.current_thread() is not threading.main_thread():
             raise UsageError("only the main thread can become a command", "call it there, or use run")
         handle = launch.in_memory(launch.script_of(self._project, where, backend=held, agent=not instead))
@@ -248,16 +253,16 @@ class Sandbox:
         if shell is not None and persona is not None:
             raise UsageError("a persona has its shell from the manifest", "name a shell, or a persona")
         if persona is not None:
-            return launch.persona_of(self._project.plan, _name(persona, "persona"))
-        return launch.shell_of(self._project.plan, None if shell is None else _name(shell, "shell"))
+            return launch.persona_of(self._project.plan, given.name_of(persona, "persona"))
+        return launch.shell_of(self._project.plan, None if shell is None else given.name_of(shell, "shell"))
 
-    def _run(self, start: _Start, bounds: _Bounds, given: bytes | str | None, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> Result:
+    def _run(self, start: _Start, bounds: _Bounds, stdin: bytes | str | None, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> Result:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             # bwrap would inherit that, and wait forever.
             raise UsageError("this process ignores SIGCHLD, and with it how its children end", "signal.signal(SIGCHLD, SIG_DFL) before")
-        environment = _environment(env)
+        environment = given.environment(env)
         directory = self._directory(cwd)
-        data = _input(given)
+        data = given.input_bytes(stdin)
         mark = self._mark(start.where, environment)
         from wavegen.child import Child
 
@@ -303,7 +308,7 @@ class Sandbox:
         )
 
     def _mark(self, where: Policy, environment: Mapping[str, str]) -> Mark | None:
-        if not _judged(where):
+        if not given.judged(where):
             return None
         from wavegen.kept import state
         from wavegen.log import Mark
@@ -313,116 +318,12 @@ class Sandbox:
     def _directory(self, cwd: str | os.PathLike[str] | None) -> str:
         if cwd is None:
             return self.root
-        name = _path(cwd, "cwd", "name a directory of the project, or leave out cwd")
+        name = given.path_of(cwd, "cwd", "name a directory of the project, or leave out cwd")
         path = os.path.realpath(os.path.join(self.root, name))
         if not os.path.isdir(path) or os.path.commonpath((path, self.root)) != self.root:
             # The wrapper would take the project's root in its place.
             raise UsageError(f"{name} is no directory of the project {self.root}", "name one, or leave out cwd")
         return path
-
-
-def _judged(where: Policy) -> bool:
-    return where.fenced and where.network.mode in (NetworkMode.FILTERED, NetworkMode.OPEN)
-
-
-_COMMAND = '["make", "test"]'
-
-
-def _number(value: object, kinds: tuple[type, ...]) -> bool:
-    """Whether it is one of these kinds of number; True and False are none, though they are of int."""
-    return isinstance(value, kinds) and not isinstance(value, bool)
-
-
-def _shown(value: object) -> str:
-    """For a message: not megabytes of it."""
-    try:
-        text = repr(value)
-    except ValueError:  # an int of thousands of digits
-        text = f"this {type(value).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-_SHOWN = 60
-
-
-def _plain(text: object) -> bool:
-    """Whether a program can be given it as a word, a name or a path."""
-    try:
-        return isinstance(text, str) and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
-
-
-def _words(given: Sequence[str], what: str, example: str) -> tuple[str, ...]:
-    """As a tuple. Raises UsageError for what a program cannot be given, and for one text, which would be a sequence of letters."""
-    try:
-        words: tuple[object, ...] | None = None if isinstance(given, (str, bytes)) else tuple(given)
-    except TypeError:
-        words = None
-    texts = tuple(word for word in words or () if isinstance(word, str) and _plain(word))
-    if words is None or len(texts) < len(words):
-        raise UsageError(f"{what} is no sequence of str that a program can be given", f"write it as {example}, without NUL and lone surrogates")
-    return texts
-
-
-def _path(given: object, what: str, remedy: str) -> str:
-    name = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
-    if not isinstance(name, str) or not name or not _plain(name):
-        raise UsageError(f"{what} is no path: {_shown(given)}", remedy)
-    return name
-
-
-def _name(given: object, what: str) -> str:
-    if not isinstance(given, str):
-        raise UsageError(f"{_shown(given)} is no name of a {what}", "name it as a str")
-    return given
-
-
-def _adapter(given: object) -> tuple[str, ...]:
-    """Words for the wrapper. An empty name is no way to say any: it is a variable that was not set."""
-    if given is None:
-        return ()
-    if not isinstance(given, str) or not given or not _plain(given):
-        raise UsageError(f"{_shown(given)} is no adapter", "name one of the persona's, or leave it out")
-    return ("--adapter", given)
-
-
-def _handed_over(where: Policy, backend: BackendName, artifacts: object, output: object) -> tuple[str, ...]:
-    """Words for the wrapper. Only a container has places of its own for them."""
-    given = (("--artifacts", artifacts), ("--output", output))
-    asked = tuple((option, os.path.abspath(_path(path, option, "name a directory, or leave it out"))) for option, path in given if path is not None)
-    if asked and (backend is not BackendName.DOCKER or not where.fenced):
-        raise UsageError(f"{asked[0][0]} is for containers", "choose docker as the back end, and a shell that has a fence")
-    return tuple(word for pair in asked for word in pair)
-
-
-def _input(given: object) -> bytes | None:
-    if given is None:
-        return None
-    try:
-        if isinstance(given, str):
-            return given.encode()
-    except UnicodeEncodeError:
-        raise UsageError("the input has lone surrogates, which are no UTF-8", "give it as bytes") from None
-    if not isinstance(given, (bytes, bytearray, memoryview)):
-        raise UsageError(f"{_shown(given)} is no input", "give bytes or a str, or None")
-    return bytes(given)
-
-
-def _elsewhere(where: Policy, connect_to: Sequence[str]) -> list[str]:
-    places = _words(connect_to, "connect_to", '["NAME:PORT:ADDRESS:PORT"]')
-    if places and not _judged(where):
-        raise UsageError(f"{where.name} has no network that is judged", "leave out connect_to, or name a shell with network: filtered or open")
-    return [word for place in places for word in ("--connect-to", place)]
-
-
-def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    if env is not None and not isinstance(env, Mapping):
-        raise UsageError(f"{_shown(env)} are no variables", "give a mapping of names to values, or None")
-    for name, value in (env or {}).items():
-        if not _plain(name) or not _plain(value) or not name or "=" in name:
-            raise UsageError(f"{_shown(name)} and its value are no variable", "give names without =, and values, that are str without NUL and lone surrogates")
-    return {**os.environ, **(env or {})}
 
 
 def _not_started(said: str, status: int, waited: float | None) -> FenceError:

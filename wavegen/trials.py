@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from wavegen import containers
 from wavegen.entry import Entry, end
 from wavegen.errors import FenceError
 from wavegen.ground import host_namespaces, piped
@@ -210,7 +211,11 @@ def forged(entry: Entry) -> Iterator[Answer]:
 
 
 def unfenceable(entry: Entry) -> Iterator[Answer]:
-    """A kernel that forbids user namespaces: what is run?"""
+    """A kernel that forbids user namespaces, or a daemon that is not there: what is run?"""
+    if entry.ground.via == "docker" and not containers.podman():
+        status, out = entry.output(("echo", "started"), environment={**entry.ground.environment(), "DOCKER_HOST": f"unix://{entry.ground.neighbour}/none"})
+        yield _told("no engine", f"status {status}", reached="started" in out)
+        return
     try:
         forbid = _forbidding_namespaces()
     except NotImplementedError:
@@ -280,8 +285,8 @@ def _interact(entry: Entry) -> Iterator[Answer]:
             yield Answer("a prompt", State.STOPPED, "none came")
             return
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
-        screen.type("stty size\n")
-        yield _told("resizing", "the old size", reached=screen.shows("33 111"))
+        # A daemon hears of it by another way than of the keys.
+        yield _told("resizing", "the old size", reached=any(_sized(screen) for _ in range(_SIZES)))
         screen.type("sh -c 'echo go''ing; exec sleep 30'\n")
         screen.shows("going")
         screen.type("\x03")
@@ -296,6 +301,14 @@ def _interact(entry: Entry) -> Iterator[Answer]:
     finally:
         _end_group(process)
         os.close(master)
+
+
+_SIZES = 6
+
+
+def _sized(screen: _Screen) -> bool:
+    screen.type("stty size\n")
+    return screen.shows("33 111", 0.5)
 
 
 class _Screen:

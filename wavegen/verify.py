@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wavegen.backends import File, render
+from wavegen import containers
+from wavegen.backends import File, docker, render
 from wavegen.decode import suggestion
 from wavegen.entry import Entry, Inside
 from wavegen.errors import DriftError, UsageError
@@ -80,11 +81,15 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
             # Not run: it would be run on the host, too, and anybody may have written it.
             what = f"what is rendered is not what {project.plan.manifest} says: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
             raise DriftError(what, "run wavegen render, and look at what it changes")
+    if via == "docker":
+        rendered += _scripts(project.plan, policies, rendered)
+        policies = contained(project, policies)
     told = progress or (lambda _shell, _done, _all: None)
     with _own_ways(), Ground(project, rendered, under=under, via=via) as ground:
         tasks = {policy.name: tasks_of(ground, policy) for policy in policies}
         outside = Run(ground, CONTROL, fenced=False, progress=told)
         outside.run(distinct(task for group in tasks.values() for task in group))
+        ground.own()
         reports = [_shell(ground, policy, tasks[policy.name], outside, told) for policy in policies if policy.fenced]
         first: dict[str, Task] = {}
         for task in (task for group in tasks.values() for task in group):
@@ -93,6 +98,19 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
         reports.append(ShellReport(shell=CONTROL, fenced=False, findings=found, error=outside.error))
         notes = _notes(ground, policies)
     return Report(name=project.plan.name, manifest=project.plan.manifest, via=via, shells=tuple(reports), notes=notes)
+
+
+def _scripts(plan: Plan, policies: Iterable[Policy], rendered: tuple[File, ...]) -> tuple[File, ...]:
+    """The scripts of personas that are rendered for none: `run` makes the same when it is asked for one."""
+    known = {file.path for file in rendered}
+    missing = (policy for policy in policies if policy.fenced and docker.script_file(policy) not in known)
+    return tuple(File(path=docker.script_file(policy), text=docker.script(plan, policy), executable=True) for policy in missing)
+
+
+def contained(project: Project, policies: Iterable[Policy]) -> tuple[Policy, ...]:
+    """What the policies say of a container."""
+    variables, stores = containers.variables(project.root, project.plan.image.reference), containers.stores()
+    return tuple(docker.contained(policy, stores=stores, variables=variables) if policy.fenced else policy for policy in policies)
 
 
 def _notes(ground: Ground, policies: Iterable[Policy]) -> tuple[str, ...]:
@@ -131,7 +149,7 @@ def _here(case: Case, ground: Ground) -> Case:
     expectation = case.expectation
     if expectation.needs is None or ground.has(expectation.needs):
         return case
-    tried = expectation.needs is Need.SCOPES  # the others would use the machine up
+    tried = expectation.needs not in (Need.NOT_ROOT, Need.BOUND_PROCESSES)  # they would use the machine up
     note = f"this machine has no {expectation.needs.value}"
     return replace(case, expectation=replace(expectation, want=Want.OPEN, layer="", note=note, tried=tried))
 

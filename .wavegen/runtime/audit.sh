@@ -16,7 +16,7 @@ audit() {
       '(' -path "/sys/fs/cgroup/*/wavegen-$$" -o -path "*/${wg_marker##*/}" ')' -delete -o \
       -path '/sys/fs/cgroup/*' -o -newercm "$since" -print -quit 2>&1) && [[ -z $said ]] && return 0
   fi
-  [[ -z $wg_bounded ]] || leave_groups
+  ((${#wg_groups[@]} == 0)) || leave_groups
   if ! tool python3; then
     printf 'wavegen: note: files have changed; wavegen audit names what the host would run of them\n' >&2
     return 0

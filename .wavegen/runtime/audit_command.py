@@ -9,8 +9,9 @@ import os
 import stat
 import sys
 
+from audit_places import Baseline, Finding
 from audit_table import ADVICE, LOOK, SEVERITIES
-from audit_walk import Baseline, Finding, Walk
+from audit_walk import Walk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,86 +16,19 @@ import sys
 import audit_files
 import audit_table
 from audit_files import Judged
+from audit_places import IN_REPOSITORY, Baseline, Finding, Folder, fold, in_hooks, is_repository, part_of_git, special
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Judge = Callable[[], "Judged | None"]
+    from audit_places import Judge
 
 _BY_LINK = "leading there"
 DEPTH_MAX = 200
 """Levels; each holds a file descriptor while it is walked."""
 ENTRIES_MAX = 2_000_000
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_REPOSITORY = frozenset(
-    ("hooks", "info", "config", "config.worktree", "commondir", "gitdir", "modules", "worktrees", "objects", "refs", "branches", "remotes", "head")
-)
-"""What in a repository leads somewhere else if it is a link."""
-
-
-class Baseline:
-    """What was there, and known, at the last accepted audit."""
-
-    __slots__ = ("folders", "parts", "things")
-
-    def __init__(self) -> None:
-        self.things: dict[str, str] = {}
-        """Signatures, by kind and path."""
-        self.folders: dict[str, int] = {}
-        """Inodes of the directories above them, by path."""
-        self.parts: dict[str, dict[str, str]] = {}
-        """Signatures of the scripts in each package.json, by path."""
-
-
-class Finding:
-    """Something new. `path` is relative to the project, as the file system has it."""
-
-    __slots__ = ("detail", "incomplete", "kind", "path", "runs", "severity", "what")
-
-    def __init__(  # noqa: PLR0913, PLR0917  a record
-        self, path: str, severity: str, kind: str, what: str, runs: str, detail: str = "", *, incomplete: bool = False
-    ) -> None:
-        self.path, self.severity, self.kind, self.what, self.runs, self.detail, self.incomplete = path, severity, kind, what, runs, detail, incomplete
-
-
-class Folder:
-    """A directory while it is walked."""
-
-    __slots__ = ("above", "depth", "git", "handle", "info", "inside", "name", "rel", "repository", "suspects")
-
-    def __init__(self, handle: int, info: os.stat_result, above: Folder | None, rel: str, name: str) -> None:
-        self.handle, self.info, self.above, self.rel, self.name = handle, info, above, rel, name
-        self.depth: int = above.depth + 1 if above else 0
-        self.inside = -1
-        """The row of everything in it."""
-        self.git: bool = above is not None and (above.git or name == ".git")
-        """Whether it is, or is in, a directory that git alone uses."""
-        self.repository = False
-        self.suspects: tuple[tuple[str, int], ...] = above.suspects if above else ()
-        """Directories on the way that may have been moved: path and inode."""
-
-    def join(self, name: str) -> str:
-        """The path of an entry."""
-        return f"{self.rel}/{name}" if self.rel else name
-
-    def names(self) -> list[str]:
-        """Folded names of the directories above it and its own, the nearest first."""
-        found, folder = [], self
-        while folder.above:
-            found.append(folder.name)
-            folder = folder.above
-        return found
-
-
-def fold(name: str) -> str:
-    """A name as the least strict file system takes it: without case, and without characters that are not seen."""
-    if name.isascii():
-        return name.lower()
-    import unicodedata
-
-    seen = "".join(char for char in unicodedata.normalize("NFKC", name) if unicodedata.category(char) not in ("Cf", "Cc", "Mn"))
-    return seen.casefold()
 
 
 class Walk:
@@ -147,7 +80,7 @@ class Walk:
             self._fence_changed = True
         below, links, files = self._listed(folder)
         names = {fold(entry.name) for entry in (*below, *links, *files)}
-        folder.repository = _is_repository(folder, names)
+        folder.repository = is_repository(folder, names)
         if folder.repository and folder.name != ".git" and self.entered is not None and folder.info.st_ctime_ns >= self.entered:
             # It may have become one by what was added, and what is old in it means something since: no inode can vouch for that.
             folder.suspects = (*folder.suspects, (folder.rel, -1))
@@ -262,7 +195,7 @@ class Walk:
         rel = folder.join(name)
         self._name(folder, name, rel, info)
         if not stat.S_ISREG(mode):
-            row = ("special", "medium", _special(mode), "a program that opens it waits for, or talks to, whoever made it")
+            row = ("special", "medium", special(mode), "a program that opens it waits for, or talks to, whoever made it")
             self._consider(folder, rel, info, row, lambda: Judged(f"kind {stat.S_IFMT(mode)}", "high" if self._row(folder, folded) >= 0 else "medium"))
             return info.st_ctime_ns
         if mode & (stat.S_ISUID | stat.S_ISGID) or (mode & 0o111 and self._new(folder, info)):
@@ -303,7 +236,7 @@ class Walk:
     def _in_git(self, folder: Folder, name: str, folded: str, info: os.stat_result) -> None:
         """What git would obey in a repository."""
         handle, rel = folder.handle, folder.join(name)
-        if _in_hooks(folder):
+        if in_hooks(folder):
             if not folded.endswith(".sample"):
                 row = ("git", "critical", "a hook of git's", "git runs it, at a commit or a checkout for example")
                 self._consider(folder, rel, info, row, lambda: audit_files.whole(name, handle, "critical"))
@@ -314,7 +247,7 @@ class Walk:
             for path, setting in audit_files.named(name, handle, folder.rel, self.root).items():
                 self._named.setdefault(path, (rel, setting))
         else:
-            part, judge = _part_of_git(folder, name, folded)
+            part, judge = part_of_git(folder, name, folded)
             if judge:
                 self._consider(folder, rel, info, part, judge)
 
@@ -332,7 +265,7 @@ class Walk:
     def _lead(self, folder: Folder, folded: str, rel: str, target: str) -> None:
         """What a link of a name that somebody follows leads to in the project is followed, too, however old the link is."""
         followed = (
-            _in_hooks(folder) or folded == ".git" or self._row(folder, folded) >= 0 or (not folder.git and self._table.directory(folded, folder.name, -1) >= 0)
+            in_hooks(folder) or folded == ".git" or self._row(folder, folded) >= 0 or (not folder.git and self._table.directory(folded, folder.name, -1) >= 0)
         )
         place = os.path.normpath(os.path.join(folder.rel, target))
         if followed and not target.startswith("/") and place != "." and not place.startswith("../"):
@@ -351,9 +284,9 @@ class Walk:
         if not self._interesting(folder, info):
             return
         sign = Judged(f"link {audit_files.digest(os.fsencode(target))}", "", f"a link to {target}")
-        hook = _in_hooks(folder) and not folded.endswith(".sample")
+        hook = in_hooks(folder) and not folded.endswith(".sample")
         row: tuple[str, ...]
-        if folded == ".git" or hook or (folder.repository and folded in _REPOSITORY) or (folder.git and folder.name in ("info", "modules", "worktrees")):
+        if folded == ".git" or hook or (folder.repository and folded in IN_REPOSITORY) or (folder.git and folder.name in ("info", "modules", "worktrees")):
             row = ("git", "critical", "a link in place of a part of a repository", "git follows it")
         else:
             number = self._row(folder, folded)
@@ -464,53 +397,3 @@ class Walk:
         if changed:
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
             self._incomplete(changed[0], f"it changed meanwhile{more}: end what runs there, and look again")
-
-
-def _is_repository(folder: Folder, names: set[str]) -> bool:
-    """Whether git would take it for a repository, or may once more is added; what is below .git/modules and .git/worktrees are some, too."""
-    if folder.name == ".git" or ("head" in names and ("commondir" in names or {"objects", "refs"} <= names)):
-        return True
-    if not folder.git or not names & {"head", "config", "commondir"}:
-        return False
-    within = set(folder.names()[: folder.names().index(".git")])
-    # Branches may be called like these files.
-    return bool(within & {"modules", "worktrees"}) and not within & {"logs", "refs", "objects", "hooks"}
-
-
-def _part_of_git(folder: Folder, name: str, folded: str) -> tuple[tuple[str, ...], Judge | None]:
-    """The smaller parts of a repository that git obeys: what they are, and how to look at one. No judge for any other file."""
-    handle, above = folder.handle, folder.above
-    within = above is not None and above.repository
-    if folder.repository and folded == "commondir":
-        row = ("git", "critical", "where a repository's settings are", "git takes settings and hooks from there")
-        return row, lambda: audit_files.common(name, handle, above.name if above else "")
-    if folder.repository and folded == "gitdir":
-        return ("git", "medium", "where a working tree is", "git looks for it there"), lambda: audit_files.whole(name, handle, "medium")
-    if folded == "attributes" and folder.name == "info" and within:
-        return ("git", "critical", "attributes of files", "git starts the drivers that it names"), lambda: audit_files.attributes(name, handle, "critical")
-    if folded in ("alternates", "http-alternates") and folder.name == "info":
-        return ("git", "high", "other places for objects", "git reads objects from there"), lambda: audit_files.whole(name, handle, "high")
-    if folded == "git-rebase-todo":
-        row = ("git", "high", "steps of a rebase under way", "git runs its commands when the rebase goes on")
-        return row, lambda: audit_files.rebase(name, handle)
-    if folder.name in ("rebase-merge", "rebase-apply", "sequencer") and folded in ("strategy", "strategy_opts", "opts"):
-        row = ("git", "high", "how a rebase or cherry-pick under way goes on", "git starts the merge strategy that it names")
-        return row, lambda: audit_files.strategy(name, handle)
-    if folder.name in ("branches", "remotes") and within:
-        return ("git", "medium", "the address of a remote", "git fetches from and pushes to it"), lambda: audit_files.whole(name, handle, "medium")
-    return (), None
-
-
-def _in_hooks(folder: Folder) -> bool:
-    within: Folder | None = folder
-    while within and within.above:
-        if within.name == "hooks" and within.above.repository:
-            return True
-        within = within.above
-    return False
-
-
-def _special(mode: int) -> str:
-    if stat.S_ISFIFO(mode):
-        return "a FIFO"
-    return "a socket" if stat.S_ISSOCK(mode) else "a device"

@@ -7,6 +7,11 @@
 # Sourced by nothing; run by the image's /bin/sh.
 set -f
 unset HOSTNAME
+# podman says so unasked.
+[ "${container-}" != podman ] || unset container
+# A core file would be a copy of secrets. By --ulimit podman would forget the limits that its settings give containers.
+# shellcheck disable=SC3045  # every sh knows it
+ulimit -c 0
 wg_runtime=$1 wg_path=$2$PATH wg_judged=$3 wg_number=$4
 shift 4
 PATH=$wg_path
@@ -21,6 +26,29 @@ while [ "$wg_number" -gt 0 ]; do
   wg_number=$((wg_number - 1))
   shift
 done
+wg_mounted='
+'
+while read -r _ _ wg_device wg_root wg_at wg_option _; do
+  wg_mounted="$wg_mounted$wg_device $wg_root $wg_at any
+"
+  case $wg_option in ro | ro,*) wg_mounted="$wg_mounted$wg_device $wg_root $wg_at ro
+" ;; esac
+done </proc/self/mountinfo
+wg_comparable=''
+while read -r wg_line; do
+  case $wg_mounted in
+    *"
+$wg_line
+"*) wg_comparable=1 ;;
+    *)
+      # The first is no command's to exchange. Where the kernel inside tells of another, it is not the host's.
+      [ -n "$wg_comparable" ] || break
+      wg_line=${wg_line#* * }
+      printf 'wavegen: error: at %s is not what was to be mounted there (another shell of the project may have exchanged it: try again when that has ended)\n' "${wg_line% *}" >&2
+      exit 125
+      ;;
+  esac
+done </run/wavegen/mounts
 exec 3>/run/wavegen/report || exit 125
 [ "$#:$1" != 1:bash ] || command -v bash >/dev/null || set -- sh
 if [ -n "$wg_perl" ]; then

@@ -2,7 +2,7 @@
 #
 # From the prepared places to a container: main() begins a shell of docker/. Sourced by the wrappers there, with the other
 # files. WAVEGEN_CONTAINER=podman starts it with podman.
-wg_engine='' wg_kind='' wg_run='' wg_uid='' wg_gid='' wg_frozen='' wg_collected='' wg_told_engine='' wg_told_image=''
+wg_engine='' wg_kind='' wg_run='' wg_uid='' wg_gid='' wg_frozen='' wg_collected='' wg_told_engine='' wg_told_image='' wg_asking=() wg_patience=30  # seconds, for an answer
 
 # --- the engine
 
@@ -35,6 +35,8 @@ endpoint() {
     *) die "docker's daemon is elsewhere (${DOCKER_HOST%%:*}), and would look for the project there" 'use the daemon of this machine: DOCKER_HOST=unix:///var/run/docker.sock' ;;
   esac
   unset DOCKER_CONTEXT
+  # Asked for another API or another machine's image, the client refuses, or takes what was not meant.
+  declare -g +x DOCKER_API_VERSION DOCKER_CONTENT_TRUST DOCKER_DEFAULT_PLATFORM
 }
 
 # Both at once, while the places are made into words: each takes the daemon as long as bwrap takes for a whole start.
@@ -43,13 +45,25 @@ ask_engine() {
   local image='{{range $path, $_ := .Config.Volumes}}volume={{$path}}{{println}}{{end}}{{range .Config.Env}}variable={{.}}{{println}}{{end}}'
   for limit in MemoryLimit PidsLimit CPUCfsQuota; do engine+="$limit={{.$limit}}{{println}}"; done
   if [[ $wg_kind == docker ]]; then
-    exec {wg_told_engine}< <("$wg_engine" info -f "$engine" 2>&1 </dev/null; printf 'status=%d\n' "$?")
+    exec {wg_told_engine}< <(ask info -f "$engine")
+    wg_asking+=("$!")
   fi
-  exec {wg_told_image}< <("$wg_engine" image inspect -f "$image" "$wg_image" 2>&1 </dev/null; printf 'status=%d\n' "$?")
+  exec {wg_told_image}< <(ask image inspect -f "$image" "$wg_image")
+  wg_asking+=("$!")
+}
+
+ask() { # the client's words; it ends with who asks
+  "$wg_engine" "$@" 2>&1 </dev/null &
+  # shellcheck disable=SC2064
+  trap "kill $!; exit" TERM
+  wait "$!"
+  printf 'status=%d\n' "$?"
 }
 
 heard() { # what an engine answered, into REPLIES; whether it was an answer
-  mapfile -t REPLIES <&"$1"
+  REPLIES=()
+  read -r -t "$wg_patience" "REPLIES[0]" <&"$1" || die "$wg_kind does not answer" "see whether it runs: $wg_kind info"
+  mapfile -t -O 1 REPLIES <&"$1"
   [[ ${REPLIES[-1]-} == status=0 ]]
 }
 
@@ -58,6 +72,8 @@ hear_engine() {
   [[ $wg_kind == docker ]] || { processors "$(getconf _NPROCESSORS_ONLN)"; return 0; }
   if ! heard "$wg_told_engine"; then
     said=${REPLIES[*]}
+    # The client of 20.10 stumbles over its own template where no daemon answers; the other question says why.
+    [[ $said != *template:* ]] || { heard "$wg_told_image"; said+=" ${REPLIES[*]}"; }
     case $said in
       *'ermission denied'*)
         die "this user may not use docker's daemon at ${DOCKER_HOST:-/var/run/docker.sock}" \
@@ -65,7 +81,7 @@ hear_engine() {
       *'annot connect'* | *'daemon running'* | *'onnection refused'* | *'no such file'*)
         die "docker's daemon does not answer at ${DOCKER_HOST:-/var/run/docker.sock}" 'start it: systemctl start docker; or WAVEGEN_CONTAINER=podman, which needs none' ;;
       *podman* | *define.*) die "the docker at $wg_engine is podman" 'say so: WAVEGEN_CONTAINER=podman' ;;
-      *) die "docker's daemon gives no information: ${REPLIES[0]-}" 'try: docker info' ;;
+      *) die "docker's daemon gives no information: ${REPLIES[0]//[[:cntrl:]]/}" 'try: docker info' ;;
     esac
   fi
   for said in "${REPLIES[@]}"; do
@@ -114,8 +130,8 @@ hear_image() {
   local said
   if ! heard "$wg_told_image"; then
     case ${REPLIES[*]} in
-      *'o such image'* | *'image not known'* | *'o such object'*) die "the image $wg_image is not here" "$wg_image_remedy" ;;
-      *) die "$wg_kind says of the image $wg_image: ${REPLIES[0]-}" "try: $wg_kind image inspect $wg_image" ;;
+      *'o such image'* | *'image not known'* | *'o such object'*) die "the image $wg_image is not here" "${wg_image_remedy//docker /$wg_kind }" ;;
+      *) die "$wg_kind says of the image $wg_image: ${REPLIES[0]//[[:cntrl:]]/}" "try: $wg_kind image inspect $wg_image" ;;
     esac
   fi
   for said in "${REPLIES[@]}"; do
@@ -131,14 +147,24 @@ hear_image() {
 # --- whose container
 
 identity() {
-  wg_uid=$EUID wg_gid=${GROUPS[0]}
+  local field
+  # Not GROUPS, which an environment may have, too.
+  while read -r field _ wg_gid _; do [[ $field != Gid: ]] || break; done </proc/self/status
+  wg_uid=$EUID
   if [[ $wg_kind == podman ]]; then
-    # What docker leaves to the daemon's defaults: the host's proxies, writable /run, /tmp and /var/tmp, and names of the host.
-    wg_engine_words+=(--http-proxy=false --read-only-tmpfs=false --no-hosts --passwd=false)
+    # What docker leaves to the daemon's defaults: the host's proxies, writable /run, /tmp and /var/tmp, names of the host, ten
+    # seconds to end; and variables of a user's settings, and the socket of the service manager that podman was started by.
+    wg_engine_words+=(--env-host=false --sdnotify=ignore --http-proxy=false --read-only-tmpfs=false --no-hosts --passwd=false --stop-timeout 0)
     ((EUID == 0)) || wg_engine_words+=(--userns keep-id)
     [[ " ${wg_options[*]} " == *' --network host '* ]] || wg_engine_words+=(--sysctl net.ipv4.ip_unprivileged_port_start=0)
     [[ ! -e /sys/fs/selinux/enforce ]] || labels
-    ((EUID == 0)) || [[ -f /sys/fs/cgroup/cgroup.controllers ]] || note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
+    first_process
+    ((EUID != 0)) || own_limits
+    if ((EUID != 0)) && [[ ! -f /sys/fs/cgroup/cgroup.controllers ]]; then
+      note_once .unbounded-podman 'podman bounds nothing for a user on control groups of version 1'
+      # It would mount the host's there, as they are.
+      wg_engine_words+=(--security-opt mask=/sys/fs/cgroup)
+    fi
   fi
   if ((EUID == 0)); then
     IFS=: read -r wg_uid wg_gid < <(exec stat -c %u:%g -- "$wg_project")
@@ -151,6 +177,32 @@ identity() {
     ((${#wg_made[@]} == 0)) || chown -h -- "$wg_uid:$wg_gid" "${wg_made[@]}" || die "${wg_made[*]} cannot be given to the project's owner" 'see its permissions'
   fi
   wg_engine_words+=(--user "$wg_uid:$wg_gid")
+}
+
+# What --init starts is a package of its own, which podman can do without. Any that needs no library of the image does it.
+first_process() {
+  local name
+  for name in /usr/libexec/podman /usr/local/libexec/podman /usr/local/lib/podman /usr/lib/podman; do [[ ! -x $name/catatonit ]] || return 0; done
+  for name in catatonit tini-static docker-init; do
+    if tool "$name"; then wg_engine_words+=(--init-path "$REPLY"); return 0; fi
+  done
+}
+
+# Root's podman raises what is not named, which root may not everywhere: not in a container.
+own_limits() {
+  local line words most
+  read -r most </proc/sys/kernel/pid_max
+  while IFS= read -r line; do
+    read -r -a words <<<"${line#Max *s  }"
+    case $line in
+      'Max processes '*)
+        # It gives itself no more than there are numbers of processes, and then cannot give more.
+        [[ ${words[1]} == unlimited ]] || ((words[1] <= most)) || words[1]=$most
+        [[ ${words[1]} == unlimited ]] || wg_engine_words+=(--ulimit "nproc=${words[1]}:${words[1]}")
+        ;;
+      'Max open files '*) wg_engine_words+=(--ulimit "nofile=${words[1]}:${words[1]}") ;;
+    esac
+  done </proc/self/limits
 }
 
 note_once() { # which file says that it was said, what
@@ -166,9 +218,12 @@ make_run_directory() {
   # A name that is there could be anybody's.
   # To be passed through: whoever the container runs as opens what is in `inside`.
   (umask 066 && mkdir -- "$wg_run" && umask 077 && mkdir -- "$wg_run/empty" "$wg_run/inside") || die "$wg_run cannot be made" 'make room in /tmp'
-  trap 'rm -rf -- "$wg_run"' EXIT
+  trap 'kill -- "${wg_asking[@]}" 2>/dev/null; rm -rf -- "$wg_run"; [[ -z $wg_collected ]] || rmdir -- "$wg_collected" 2>/dev/null' EXIT
   (umask 077 && : >"$wg_run/nothing" && chmod 0 "$wg_run/nothing" && chmod 0555 "$wg_run/empty" && mkfifo -- "$wg_run/inside/report" "$wg_run/life" "$wg_run/gone") ||
     die "$wg_run cannot be filled" 'make room in /tmp'
+  # Now, as later it may be what somebody else has put there; and nobody else is to read what is for this script.
+  exec {wg_report}<>"$wg_run/inside/report"
+  chmod 0200 "$wg_run/inside/report" || die "$wg_run cannot be filled" 'make room in /tmp'
 }
 
 variables() {
@@ -206,12 +261,24 @@ artifacts() {
     wg_output=${wg_output%/}
     physical "${wg_output%/*}/" || die "${wg_output%/*} does not exist" 'name a directory that can be made'
     wg_output=${REPLY%/}/${wg_output##*/}
-    if [[ -L $wg_output ]] || ! { [[ ! -e $wg_output ]] || rmdir -- "$wg_output" 2>/dev/null; }; then die "$wg_output is there already, and not empty" 'name another directory for what comes out'; fi
+    names_in "$wg_output"
+    if [[ -L $wg_output || ( -e $wg_output && ! -d $wg_output ) ]] || ((${#REPLIES[@]})); then die "$wg_output is there already, and not empty" 'name another directory for what comes out'; fi
     wg_collected=$wg_output.wavegen-$$-${EPOCHREALTIME//[!0-9]/}
-    (umask 077 && mkdir -- "$wg_collected") || die "$wg_collected cannot be made" 'make room there'
-    ((EUID != 0)) || chown -- "$wg_uid:$wg_gid" "$wg_collected" || die "$wg_collected cannot be given to the project's owner" 'see its permissions'
+    [[ -n $wg_print ]] || to_collect || die "$wg_collected cannot be made" 'make room there, for the owner of the project'
     bind "$wg_collected" /workspace/output
   fi
+}
+
+to_collect() { # a directory of the owner's, made by him where he may
+  (
+    umask 077
+    as_owner mkdir -- "$wg_collected" 2>/dev/null || { mkdir -- "$wg_collected" && { ((EUID != 0)) || chown -h -- "$wg_uid:$wg_gid" "$wg_collected"; }; }
+  )
+}
+
+# Root does with the owner's files what he could, and no more: while it looks at them, a command of another shell could put links there.
+as_owner() {
+  if ((EUID == 0)); then setpriv --reuid="$wg_uid" --regid="$wg_gid" --clear-groups -- "$@"; else "$@"; fi
 }
 
 # Files and directories are taken over. A link would lead whoever reads it elsewhere; a device, a FIFO or a socket is nobody's result.
@@ -222,9 +289,17 @@ collect() {
     printf 'wavegen: error: the output lies in %s, where the container may still write\n' "$wg_collected" >&2
     return 0
   fi
-  left=$(find -P "$wg_collected" ! -type d ! -type f -printf . -delete 2>&1; find -P "$wg_collected" -perm /7000 -exec chmod -- a-st {} + 2>&1)
+  left=$({
+    # What nobody may look into could hold anything.
+    chmod -- u+rwx "$wg_collected" && builtin cd -- "$wg_collected" && as_owner find -P . -type d ! -perm -700 -exec chmod -- u+rwx {} ';' &&
+      as_owner find -P . ! -type d ! -type f -printf . -delete && as_owner find -P . -perm /7000 -exec chmod -- a-st {} + || printf '?\n'
+  } 2>&1)
+  if [[ -n ${left//./} ]]; then
+    printf 'wavegen: error: the output lies in %s, with whatever is in it: %s\n' "$wg_collected" "${left%%$'\n'*}" >&2
+    return 0
+  fi
   [[ -z $left ]] || printf 'wavegen: note: of the output what is no plain file was left behind: %d\n' "${#left}" >&2
-  if ! mv -T -- "$wg_collected" "$wg_output"; then printf 'wavegen: error: the output could not be moved and lies in %s\n' "$wg_collected" >&2; fi
+  if ! mv -fT -- "$wg_collected" "$wg_output"; then printf 'wavegen: error: the output could not be moved and lies in %s\n' "$wg_collected" >&2; fi
 }
 
 # --- start and end
@@ -240,15 +315,17 @@ watch() {
       "$1" rm -f "$2" >/dev/null 2>&1 || sleep 0.3
     done
     rm -rf -- "$3"'
-  local first
-  exec {wg_life}<>"$wg_run/life" {first}<>"$wg_run/gone" {wg_gone}<"$wg_run/gone" {wg_report}<>"$wg_run/inside/report"
+  local first ends
+  exec {wg_life}<>"$wg_run/life" {ends}<"$wg_run/life" {first}<>"$wg_run/gone" {wg_gone}<"$wg_run/gone"
+  # By name a command could open them where /tmp is granted, and keep the watchdog from its work.
+  rm -f -- "$wg_run/life" "$wg_run/gone"
   # A session of its own where it can be made: signals are sent to groups of processes.
   REPLY=
   tool setsid || :
   ( (exec {wg_life}>&- {wg_gone}<&- {first}>&- {wg_report}>&-
     [[ -z $wg_told ]] || exec {wg_told}>&-
-    exec ${REPLY:+"$REPLY"} /bin/sh -c "$script" wavegen "$wg_engine" "$wg_name" "$wg_run") <"$wg_run/life" >"$wg_run/gone" 2>/dev/null &)
-  exec {first}>&-
+    exec ${REPLY:+"$REPLY"} /bin/sh -c "$script" wavegen "$wg_engine" "$wg_name" "$wg_run") <&"$ends" >&"$first" {ends}<&- 2>/dev/null &)
+  exec {first}>&- {ends}<&-
   trap - EXIT
 }
 
@@ -294,6 +371,8 @@ serve() { # the client's words
     status=$?
     kill -0 "$wg_client" 2>/dev/null || break
   done
+  # It may have ended while a signal ended the waiting.
+  if ((status > 128)); then { wait "$wg_client"; } 2>/dev/null; status=$?; fi
   trap '' INT QUIT TERM HUP USR1 USR2
   [[ -z $wg_terminal ]] || "$wg_stty" "$wg_terminal"
   exec {wg_life}>&-
@@ -308,7 +387,7 @@ serve() { # the client's words
     read -r -t 0.01 said <&"$wg_report"
   fi
   collect
-  if [[ -n $wg_audited ]]; then audit; fi
+  [[ -z $wg_audited ]] || audit
   [[ $said != started ]] || exit "$status"
   # Only what ended the client before anything ran.
   ((status <= 128)) || exit "$status"
@@ -347,18 +426,21 @@ main() {
     ! tool stty || { wg_stty=$REPLY wg_terminal=$("$REPLY" -g); }
   fi
   start_directory
+  only_utf8 'a path' "$REPLY"
   wg_engine_words+=(--workdir "$REPLY" --name "$wg_name")
   bind "$wg_run/inside" /run/wavegen readonly
+  (umask 022 && expected >"$wg_run/inside/mounts") || die "$wg_run/inside/mounts cannot be written" 'make room in /tmp'
   only_utf8 'a word' "${wg_command[@]}"
   nix_path
   shim_rights
   REPLIES+=(--limit core=0 --limit nofile="$wg_files")
   [[ -z $wg_frozen || -n $wg_nested ]] || REPLIES+=(--write /workspace)
   local wg_inside=(/bin/sh "$wg_runtime/contained.sh" "$wg_runtime" "$REPLY" "${wg_proxied:-0}" "${#REPLIES[@]}" "${REPLIES[@]}" "${wg_command[@]}")
-  local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
+  # Each adds words.
   hear_engine
   hear_image
-  ((EUID != 0)) || chown -- "$wg_uid:$wg_gid" "$wg_run/inside" "$wg_run/inside/report" || die "$wg_run cannot be given to the project's owner" 'see its permissions'
+  local wg_client_words=("$wg_engine" run "${wg_options[@]}" "${wg_engine_words[@]}")
+  ((EUID != 0)) || chown -h -- "$wg_uid:$wg_gid" "$wg_run/inside/report" "$wg_run/inside" || die "$wg_run cannot be given to the project's owner" 'see its permissions'
   if [[ -n $wg_print ]]; then
     printf '%q\n' "${wg_client_words[@]}" "$wg_image" "${wg_inside[@]}"
     exit 0

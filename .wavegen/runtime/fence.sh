@@ -7,7 +7,7 @@ wg_mounts=() wg_late=() wg_groups=() wg_scope=() wg_memory=0
 wg_marker='' wg_unended=''
 
 die() { # what is wrong, what to do
-  [[ -z $wg_bounded ]] || leave_groups
+  ((${#wg_groups[@]} == 0)) || leave_groups
   printf 'wavegen: error: %s (%s)\n' "$1" "$2" >&2
   exit 125
 }

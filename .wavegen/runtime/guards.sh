@@ -55,7 +55,7 @@ repositories() { # directory, what is shown there, how deep
 directories_in() { # their names into REPLIES, with a / behind, but for links and where nobody keeps repositories
   local name
   REPLIES=()
-  builtin cd -P -- "$1" || return 0
+  builtin cd -P -- "$1" 2>/dev/null || return 0
   shopt -s dotglob nullglob extglob
   set +f
   REPLIES=($pattern/)
@@ -107,6 +107,7 @@ linked_worktree() {
   case $common/ in "$wg_kept"/* | "$wg_state"/*) return 0 ;; esac
   [[ $common != "$wg_home" && $wg_home/ != "$common"/* ]] || return 0
   rule worktree - "$common"
+  hold "$((${#wg_at[@]} - 1))"
   repository "$common" "$common"
 }
 

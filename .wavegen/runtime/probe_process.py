@@ -305,7 +305,16 @@ def allocates(most: int) -> Iterator[Answer]:
     except OSError as failed:
         yield stopped(f"{most} bytes", code(failed.errno or 0))
     else:
-        yield reached(f"{most} bytes")
+        # Control groups bound what is used, not what is asked for; using it would use the machine up.
+        yield told(f"{most} bytes", "bounded for all together", reached=ROLE["outside"] or not 0 < _of_group() <= most)
+
+
+def _of_group() -> int:
+    """Bytes that the control group of this namespace may use, as the kernel says, by either version; 0 where nothing is told."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            return int(read(path))
+    return 0
 
 
 def bounds(most: int) -> Iterator[Answer]:
@@ -526,7 +535,11 @@ def git_commands(git: str, directory: str) -> Iterator[Answer]:
         return
     settings = ["-c", "user.name=x", "-c", "user.email=x@localhost", "-c", "commit.gpgsign=false", "-c", f"safe.directory={directory}"]
     for command in (("status", "--porcelain"), ("commit", "--allow-empty", "--quiet", "--message=x"), ("branch", "--list")):
-        done = subprocess.run([git, *settings, *command], cwd=directory, capture_output=True, text=True, timeout=1.5, check=False, stdin=subprocess.DEVNULL)
+        try:
+            done = subprocess.run([git, *settings, *command], cwd=directory, capture_output=True, text=True, timeout=1.5, check=False, stdin=subprocess.DEVNULL)
+        except FileNotFoundError:
+            yield unknown("git", "not installed")
+            return
         yield told(f"git {command[0]}", done.stderr.strip().split("\n")[-1][:80], reached=done.returncode == 0)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 
 from wavegen import defaults
 from wavegen.backends import File, Option
 from wavegen.backends.bwrap import banner, network_options
 from wavegen.backends.script import PROXIED, Builder, RuleLine, ground, setting, system, wrapper
 from wavegen.manifest import BackendName, NetworkMode
-from wavegen.policy import Access, Effect, Gap, Origin, PathRule, Plan, Policy
+from wavegen.policy import Access, Anchor, Effect, EnvRule, Gap, HostPath, Origin, PathRule, Plan, Policy
 from wavegen.quote import json_text
 from wavegen.seccomp import Filter
 from wavegen.seccomp.oci import profile as oci_profile
@@ -17,7 +18,8 @@ from wavegen.seccomp.oci import profile as oci_profile
 NAME = "docker"
 DIRECTORY = ".wavegen/docker"
 # Stores of packages, and who the user is: ssh, for one, ends where an uid has no name.
-_HOSTS = ("nix/store", "gnu/store", "etc/passwd", "etc/group")
+_STORES = ("nix/store", "gnu/store")
+_HOSTS = (*_STORES, "etc/passwd", "etc/group")
 _KEYS = "ctrl-@,ctrl-^,ctrl-_,ctrl-@"
 
 
@@ -79,6 +81,33 @@ def _inside(shell: Policy) -> tuple[PathRule, ...]:
     return (*kept, *(defaults.NETWORK_FILES if shell.network.mode is NetworkMode.NONE else ()))
 
 
+def contained(shell: Policy, *, stores: Collection[str] = (), variables: Mapping[str, str] | None = None) -> Policy:
+    """The policy as a container holds it: its system is the image's, whatever the host has there. What is tried inside is derived from it.
+
+    `stores`: the directories of packages that are shown, as the PATH leads there; `variables`: the image's own.
+    """
+    inside = tuple(rule for rule in _inside(shell) if rule.path.tail not in _STORES or rule.path.tail in stores)
+    image = tuple(rule if _of_host(rule, inside) else replace(rule, source=replace(rule.path, anchor=Anchor.IMAGE)) for rule in shell.paths)
+    # What stands below /sys is the kernel's, whoever mounts it.
+    image = tuple(rule for rule in image if rule.source is None or not _KERNEL.path.holds(rule.path))
+    known = {rule.name for rule in shell.environment}
+    own = (EnvRule(name=name, value=value, origin=Origin(_SYS)) for name, value in (variables or {}).items() if name not in known and name not in _REPLACED)
+    paths = (*image, _KERNEL, *_LOOSE, *(rule for rule in inside if rule not in shell.paths))
+    return replace(shell, paths=paths, environment=(*shell.environment, *own))
+
+
+_REPLACED = ("HOME", "PATH", "HOSTNAME", "SHELL", "PWD")
+"""Of the image's variables those that the script sets, or adds to."""
+
+
+def _of_host(rule: PathRule, inside: Collection[PathRule]) -> bool:
+    """Whether a rule is about more than the system, or about what a container shows of it: what no mount shows needs no mask."""
+    if rule.path.anchor is not Anchor.ROOT:
+        return True
+    shown = (other.path for other in inside if other.access in (Access.READ, Access.WRITE))
+    return rule in inside and (rule.access is not Access.HIDE or any(path.holds(rule.path) for path in shown))
+
+
 def options(shell: Policy) -> Iterator[Option]:
     """What the engine is told besides paths."""
     yield Option(("--rm",), Origin("nothing of the container is kept"))
@@ -97,13 +126,26 @@ def options(shell: Policy) -> Iterator[Option]:
     yield Option(("--ipc", "private"), Origin("no shared memory or semaphores of the host"))
     yield Option(("--cgroupns", "private"), Origin("the host's control groups stay outside"))
     yield Option(("--pids-limit", str(shell.limits.pids)), shell.limits.origin)
-    yield Option(("--ulimit", "core=0"), Origin("a core file would be a copy of secrets"))
     yield Option(("--shm-size", str(shell.limits.scratch)), shell.limits.origin)
     for rule in shell.environment:
         if rule.value is not None:
             yield Option(("--env", f"{rule.name}={rule.value}"), rule.origin)
 
 
+_SYS = "the image's own variables and programs are there, and /sys read-only, which tells what machine it is"
+_MOUNTED = "/dev, /proc/mtrr and /proc/pressure are not mounted read-only: what keeps them is that nothing inside runs as root"
+_BY_ENGINE = Origin("an engine mounts it")
+_KERNEL = PathRule(path=HostPath(Anchor.ROOT, "sys"), access=Access.READ, origin=_BY_ENGINE, weaker=_SYS)
+_LOOSE = tuple(
+    PathRule(path=HostPath(Anchor.ROOT, tail), access=Access.WRITE, origin=_BY_ENGINE, source=HostPath(Anchor.IMAGE, tail), weaker=_MOUNTED)
+    for tail in ("dev", "proc/mtrr", "proc/pressure")
+)
+# Files of its own, its cgroups, its first process (where /sbin is a link, too), and what the script hands over.
+MOUNTED = (
+    *("/sys", "/sys/fs/cgroup", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"),
+    *("/sbin/docker-init", "/usr/sbin/docker-init", "/dev/init", "/run/podman-init", "/run/.containerenv", "/run/wavegen"),
+)
+"""Where an engine mounts something that no rule asks for, read-only."""
 # What differs from bubblewrap, whatever the manifest says: how, what, what to do.
 DIFFERENCES = (
     (
@@ -118,8 +160,13 @@ DIFFERENCES = (
     ),
     (
         Effect.WEAKER,
-        "the image's own variables and programs are there, and /sys read-only, which tells what machine it is",
+        _SYS,
         "take an image of your own, and write its digest: docker_image: NAME@sha256:...",
+    ),
+    (
+        Effect.WEAKER,
+        _MOUNTED,
+        "use bubblewrap",
     ),
     (
         Effect.WEAKER,
@@ -135,6 +182,11 @@ DIFFERENCES = (
         Effect.STRICTER,
         "there is a terminal only where input, output and messages all are one; in /dev/shm no program can be run",
         "redirect nothing, or use bubblewrap",
+    ),
+    (
+        Effect.STRICTER,
+        "podman 4.3, started by a user, may lose signals, and after one the status may be another; killing the script ends the container all the same",
+        "use docker or bubblewrap where signals matter",
     ),
     (
         Effect.STRICTER,

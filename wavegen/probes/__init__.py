@@ -80,6 +80,8 @@ class Need(Enum):
 
     NOT_ROOT = "bound for real root's processes where limits are not written"
     BOUND_PROCESSES = "control groups, and nothing else bounds real root's processes"
+    GROUPS = "control groups of version 2, by which alone a user's engine bounds memory"
+    USERS = "user namespace for what root's engine starts"
     SCOPES = "Landlock with scopes (Linux 6.12)"
 
 

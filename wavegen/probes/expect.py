@@ -98,6 +98,11 @@ def _granted_at(policy: Policy, place: HostPath) -> PathRule | None:
     return None
 
 
+def _left_at(policy: Policy, place: HostPath) -> PathRule | None:
+    """The rule about the place itself by which a back end holds less than it should."""
+    return next((rule for rule in policy.paths if rule.weaker and rule.path == place), None)
+
+
 def private(place: HostPath, layer: str, reason: str, **arguments: Value) -> Expect:
     """Kept apart, unless the manifest grants something where the host shares it."""
 
@@ -119,13 +124,14 @@ def unless_granted(layer: str, reason: str, *places: HostPath, fact: str = "", w
     """
 
     def expect(policy: Policy) -> Iterator[Expectation]:
-        rules = {place: rule for place in places if (rule := _granted_at(policy, place)) and not (writing and rule.access is Access.READ)}
+        found = {place: rule for place in places if (rule := _granted_at(policy, place) or _left_at(policy, place))}
+        rules = {place: rule for place, rule in found.items() if not (writing and rule.access is Access.READ)}
         told = {place: Fact(f"{fact} {place}") if fact else place for place in places}
         kept = tuple(told[place] for place in places if place not in rules)
         if kept:
             yield Expectation(want=Want.STOPPED, layer=layer, origin=Origin(reason), arguments=(("paths", kept),))
         for place, rule in rules.items():
-            note = "the manifest grants it"
+            note = rule.weaker or "the manifest grants it"
             yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(place), arguments=(("paths", (told[place],)),), note=note)
 
     return expect
@@ -187,10 +193,12 @@ def unseen(*paths: HostPath, inodes: bool = True, tried: bool = True) -> Expect:
             if rule.access in (Access.HIDE, Access.SCRATCH) or rule.source is not None:
                 kept.append(path)
                 first = first or rule
-            elif rule.origin.at:
-                note = "the manifest grants it"
+            elif rule.origin.at or rule.weaker:
+                note = rule.weaker or "the manifest grants it"
                 told = (("paths", value),)
-                yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(path), arguments=told, note=note, tried=tried)
+                # What the kernel shows is the same whoever mounts it, and its inodes may be others.
+                asked = tried and not rule.weaker
+                yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(path), arguments=told, note=note, tried=asked)
         if first:
             layer = HOME if first.path.anchor is Anchor.HOME and first.access is not Access.HIDE else MOUNTS
             every: Value = Inodes(tuple(kept)) if inodes else tuple(kept)
@@ -214,14 +222,14 @@ def hidden_by_default(*prefixes: str, inodes: bool = True) -> Expect:
 
 
 def _shown(policy: Policy) -> list[PathRule]:
-    """The defaults that show something of the host, as far as the manifest does not hide it."""
+    """What is shown of the host without the manifest's asking, as far as that does not hide it."""
     shown = [r for r in policy.paths if r.access is Access.READ and r.path.anchor is Anchor.ROOT and not r.origin.at and not r.source]
     return [rule for rule in shown if governing(policy, rule.path) is rule]
 
 
 def shown_by_default(policy: Policy) -> Iterator[Expectation]:
     """What the defaults show of the host is there: programs would not run without it."""
-    rules = _shown(policy)
+    rules = [rule for rule in _shown(policy) if not rule.weaker]
     if rules:
         paths = tuple(rule.path for rule in rules)
         yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", Inodes(paths)),))
@@ -234,8 +242,11 @@ def read_only_by_default(policy: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", tuple(rule.path for rule in rules)),))
 
 
-def unwritable(*paths: HostPath) -> Expect:
-    """Cannot be written: read-only, hidden or not there. Where the project or the manifest makes it writable, it is open."""
+def unwritable(*paths: HostPath, flags: bool = False) -> Expect:
+    """Cannot be written: read-only, hidden or not there. Where the project or the manifest makes it writable, it is open.
+
+    `flags`: by its mount; otherwise also where the file's own mode is what keeps it.
+    """
 
     def expect(policy: Policy) -> Iterator[Expectation]:
         kept: list[HostPath] = []
@@ -244,8 +255,8 @@ def unwritable(*paths: HostPath) -> Expect:
             rule = governing(policy, path)
             if rule is None or rule.access is Access.SCRATCH:
                 continue
-            if rule.access is Access.WRITE:
-                note = "the project is writable" if rule.path == project() else "the manifest grants it"
+            if rule.access is Access.WRITE and (flags or not rule.weaker):
+                note = rule.weaker or ("the project is writable" if rule.path == project() else "the manifest grants it")
                 yield Expectation(
                     want=Want.OPEN,
                     layer="",
@@ -500,7 +511,7 @@ def bounded(name: str, **arguments: Value) -> Expect:
     def expect(policy: Policy) -> Iterator[Expectation]:
         limits = policy.limits
         value: Value = {"pids": limits.pids, "files": limits.files, "memory": limits.memory or Fact("memory share")}[name]
-        needs = None if name != "pids" else Need.BOUND_PROCESSES if limits.written else Need.NOT_ROOT
+        needs = {"pids": Need.BOUND_PROCESSES if limits.written else Need.NOT_ROOT, "memory": Need.GROUPS}.get(name)
         yield Expectation(want=Want.STOPPED, layer="limits", origin=limits.origin, arguments=(("most", value), *_arguments(arguments)), needs=needs)
 
     return expect
@@ -650,7 +661,8 @@ def namespaces(*kinds: str) -> Expect:
                 base = _network(policy, told)
             else:
                 origin = Origin("a namespace of its own")
-                base = Expectation(want=Want.STOPPED, layer=f"{kind} namespace", origin=origin, arguments=(("host", Fact(f"namespace {kind}")),))
+                needs = Need.USERS if kind == "user" else None
+                base = Expectation(want=Want.STOPPED, layer=f"{kind} namespace", origin=origin, arguments=(("host", Fact(f"namespace {kind}")),), needs=needs)
             yield replace(base, subject=kind)
 
     return expect

@@ -47,6 +47,7 @@ def as_sarif(report: Report, version: str) -> dict[str, object]:
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
+        "properties": {"via": one_line(report.via)},
         "results": [_result(alert, places[alert.rule.id], report.manifest) for alert in alerts],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}

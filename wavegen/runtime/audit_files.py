@@ -194,7 +194,7 @@ def common(name: str, directory: int, folder: str) -> Judged | None:
     if isinstance(data, Judged):
         return Judged(data.signature, "critical", data.detail, incomplete=data.incomplete)
     target = data.decode("utf-8", "surrogateescape").strip("\r\n")
-    if target == "." or (target == "../.." and folder == "worktrees"):
+    if target in (".", "./") or (target == "../.." and folder == "worktrees"):
         return None
     return Judged(digest(data), "critical", f"it leads to {_short(target)}")
 

@@ -172,7 +172,7 @@ class Table:
             self.globs.append((start, end, number))
 
     def file(self, name: str, parent: str, inside: int) -> int:
-        """The row of a file, by its folded name and its directory's (empty at the root); else that of what it lies in; else -1."""
+        """The row of a file, by its folded name and its directory's (empty at the root), or that of what it lies in where it costs more; else -1."""
         found = self.at_root.get(name, -1) if not parent else self.pairs.get(f"{parent}/{name}", -1)
         if found < 0:
             found = self.names.get(name, -1)
@@ -181,6 +181,8 @@ class Table:
             found = self.endings.get(name[dot:], -1) if dot >= 0 else -1
             if found < 0:
                 found = self._glob(name)
+        if found >= 0 and inside >= 0 and SEVERITIES.index(ROWS[inside][1]) < SEVERITIES.index(ROWS[found][1]):
+            return inside
         return found if found >= 0 else inside
 
     def _glob(self, name: str) -> int:

@@ -1,13 +1,12 @@
 """Starting a container's client and serving the container's network from outside: launcher.py turns to it where it has --channel.
 
-    ... launch.py --channel PATH --user UID [--lifeline FD] [--gone FD] ... -- ENGINE run ... COMMAND
+    ... launch.py --channel PATH --user UID ... -- ENGINE run ... COMMAND
 
 Nobody outside may enter the container's network namespace, so its first process (stage.py, stage.pl) opens what is listened on and sends
 it here, through a socket at PATH that is there until then. The command runs only after that.
 
-The client is this process's child, and the terminal its own. It ends with this process; the container does not: whoever
-reads the other end of --lifeline, which closes with this process and when the client has ended, removes it, and then
-closes the one of --gone.
+The client is this process's child, and the terminal its own. It ends with this process; the container does not: the
+wrapper's watchdog removes it, and the wrapper looks at what was left behind.
 
 Standard library only; Python 3.10 and newer.
 """
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import stat
 import struct
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 _TALK = 30.0
 """Seconds for the first process to say its next word."""
-_GONE = 15.0
-"""Seconds for the container to be removed."""
 _BACKLOG = 32
 
 
@@ -105,9 +101,6 @@ def met(peer: socket.socket, wanted: Sequence[Listener]) -> list[tuple[str, int]
 
 def run(options: Options, rules: Rules, proxy: Upstream | None, mask: Mask) -> NoReturn:
     """Until the client ends; this process ends as it did. Raises OSError, RuntimeError."""
-    for handle in (options.lifeline, options.gone):
-        if handle >= 0:
-            os.set_inheritable(handle, False)
     try:
         channel = Channel(options.channel, options.user)
     except OSError as failed:
@@ -120,13 +113,10 @@ def run(options: Options, rules: Rules, proxy: Upstream | None, mask: Mask) -> N
         channel.close()
         raise
     status = launch_serve.wait(pid, egress, lambda: 0)
-    if options.lifeline >= 0:
-        os.close(options.lifeline)
     channel.close()
     done.acquire(timeout=2)
-    ended = options.gone < 0 or _closed(options.gone, _GONE)
     leave(options.groups)
-    launch_serve.end(options, egress, status, ended)
+    launch_serve.end(options, egress, status, True)
 
 
 def _client(options: Options, mask: Mask) -> int:
@@ -164,17 +154,3 @@ def _sockets(channel: Channel, wanted: Sequence[Listener]) -> list[tuple[str, in
             if channel.closed:
                 return []
             time.sleep(0.05)  # too few descriptors, most likely, or a peer that is gone
-
-
-def _closed(handle: int, seconds: float) -> bool:
-    """Read to the end; whether that came in time."""
-    until = time.monotonic() + seconds
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    while (left := until - time.monotonic()) > 0 and poll.poll(left * 1000):
-        try:
-            if not os.read(handle, 4096):
-                return True
-        except OSError:
-            return True
-    return False

@@ -50,7 +50,7 @@ class Options:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.state = self.shell = self.project = self.marker = self.channel = ""
-        self.stage = self.started = self.user = self.lifeline = self.gone = -1
+        self.stage = self.started = self.user = -1
         self.words = self.before = 0
         self.keep_interrupts = False
         self.groups: list[str] = []
@@ -85,10 +85,6 @@ class Options:
                 self.channel = rest.pop(0)
             case "--user":
                 self.user = int(rest.pop(0))
-            case "--lifeline":
-                self.lifeline = int(rest.pop(0))
-            case "--gone":
-                self.gone = int(rest.pop(0))
             case "--started":
                 self.started = int(rest.pop(0))
             case "--words":

@@ -179,7 +179,10 @@ hold() { # index of the rule
     base+=/$part from+=/$part
     # bwrap would follow a link that stands where it is to mount something.
     [[ ! -L $from ]] || die "$from is a symlink where the manifest mounts something" 'remove it'
-    [[ $base != "$at" ]] || break
+    if [[ $base == "$at" ]]; then
+      [[ -z $wg_contained || -e $from ]] || mount_point "$from" "$1"
+      break
+    fi
     if [[ ! -d $from ]]; then
       (umask 077 && mkdir -p -- "$from") || die "$from cannot be created" 'make room there'
       wg_made+=("$from")
@@ -191,6 +194,13 @@ hold() { # index of the rule
       rule keep - "$base" "$from"
     fi
   done
+}
+
+# What an engine does not find to mount something on it makes itself, as root's.
+mount_point() { # path, index of the rule
+  if [[ -d ${wg_from[$2]} || ${wg_access[$2]} == scratch ]]; then (umask 077 && mkdir -- "$1"); else (umask 077 && set -C && : >"$1"); fi ||
+    die "$1 cannot be created" 'make room there'
+  wg_made+=("$1")
 }
 
 mount_places() {

@@ -287,7 +287,8 @@ def other_things(shown: Iterable[tuple[str, int, int]], masks: Iterable[str], ex
         with contextlib.suppress(OSError):
             found = os.stat(path)
             if not stat.S_ISDIR(found.st_mode):
-                if found.st_rdev != _NULL:
+                # An engine mounts a file of the script's own, an empty one; what was planted never is.
+                if found.st_rdev != _NULL and not (stat.S_ISREG(found.st_mode) and found.st_size == 0):
                     yield ("what is shown", "reached", path)
                     return
                 continue
@@ -432,7 +433,7 @@ class _Mount:
 
     def __init__(self, line: str) -> None:
         before, _, after = line.partition(" - ")
-        _, _, self.device, self.root, place, options = before.split()[:6]
+        self.number, self.parent, self.device, self.root, place, options = before.split()[:6]
         self.key, self.kind, self.writable = f"{self.device} {place}", after.split()[0], "rw" in options.split(",")
         self.at = place.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
 
@@ -450,11 +451,33 @@ class _Mount:
         return numbers == _DEVICES.get(name) or (name == "console" and (numbers[0] in (4, 5) or 136 <= numbers[0] <= 143))
 
 
+def _covered(mounts: Iterable[_Mount]) -> set[str]:
+    """The numbers of mounts that nobody gets to: another one stands where their parent is mounted, and they are below that."""
+    by_number = {mount.number: mount for mount in mounts}
+    over = {mount.parent for mount in by_number.values() if mount.parent in by_number and by_number[mount.parent].at == mount.at}
+    found = {mount.number for mount in by_number.values() if mount.parent in over and mount.at != by_number[mount.parent].at}
+    while more := {mount.number for mount in by_number.values() if mount.parent in found} - found:
+        found |= more
+    return found
+
+
 def _below(path: str, places: Iterable[str]) -> bool:
     return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in places)
 
 
-def strange_mounts(expected: Iterable[str], host: Iterable[str], writable: Iterable[str], project: str, home: str) -> Iterator[Answer]:
+def _of_engine(mount: _Mount, places: Iterable[str]) -> bool:
+    """Whether it is what an engine mounts: files of its own, control groups, and masks over what the kernel shows."""
+    of_kernel, groups = mount.at.startswith(("/proc/", "/sys/")), mount.at.startswith("/sys/fs/cgroup")
+    # A file is hidden by a mount of /dev/null, which is the container's own or, for a user, the host's.
+    null = mount.root == "/null" and mount.kind in ("tmpfs", "devtmpfs")
+    if of_kernel and (null or (mount.kind == "tmpfs" and (groups or not mount.writable))):
+        return True
+    return not mount.writable and (mount.at in places or (groups and mount.kind.startswith("cgroup")))
+
+
+def strange_mounts(  # noqa: PLR0913, PLR0917  by keyword
+    expected: Iterable[str], host: Iterable[str], writable: Iterable[str], project: str, home: str, engine: Iterable[str] = ()
+) -> Iterator[Answer]:
     """Is something mounted that no rule asks for, or writable that no rule lets be written? By the list of mounts.
 
     What the host has at the same place is there because what lies above it is shown. The directories on the way from the
@@ -464,7 +487,8 @@ def strange_mounts(expected: Iterable[str], host: Iterable[str], writable: Itera
     found, wanted, theirs = [_Mount(line) for line in lines], set(expected), set() if ROLE["outside"] else set(host)
     proc = [mount.device for mount in found if mount.at == "/proc"][-1:]
     may_write = (*writable, project, home, "/dev", "/proc")
-    for mount in found:
+    covered = _covered(found)
+    for mount in (mount for mount in found if mount.number not in covered):
         part_of_proc = mount.kind == "proc" and mount.at == f"/proc{mount.root.rstrip('/')}" and (mount.device in proc or mount.at in wanted)
         if mount.at.startswith(("/proc/", "/dev/")) and mount.at not in wanted and mount.key not in theirs:
             known = part_of_proc or mount.of_dev()
@@ -478,7 +502,7 @@ def strange_mounts(expected: Iterable[str], host: Iterable[str], writable: Itera
                 mount.kind == "devtmpfs" and mount.root != "/null" and mount.at != "/dev" and not (mount.at in wanted and mount.at.startswith("/dev/"))
             )
             known = (mount.at in wanted or held or around) and not another
-        if not known:
+        if not known and not (engine and _of_engine(mount, engine)):
             yield ("mounts", "reached", mount.at)
             return
     yield stopped("mounts", "each is a rule's")
