@@ -446,7 +446,11 @@ def test_names_that_mislead(ground: Ground, name: str) -> None:
 def test_names_are_spelled_out(ground: Ground) -> None:
     ground.enter()
     ground.put("\x1b[31m\nwavegen: all is well\udcff\u202e/.envrc")
-    printed = ground.run().stdout + ground.run("--summary").stderr + "\n".join(package.table(package.audit(str(ground.root), str(ground.state)).findings))
+    printed = (
+        ground.run().stdout
+        + ground.run("--summary").stderr
+        + "\n".join(package.table(package.audit(str(ground.root), str(ground.state)).findings, colour=False))
+    )
     assert "\\x1b[31m\\nwavegen: all is well\\udcff\\u202e" in printed
     assert "\x1b" not in printed
     assert "\nwavegen: all" not in printed
@@ -672,7 +676,7 @@ def test_the_package_asks_and_shows(ground: Ground) -> None:
     assert (found.status, found.complete, found.entered is not None) == (1, True, True)
     assert [f.path for f in found.findings] == [".envrc", "Makefile", ".env"]
     assert [f.path for f in package.at_least(found.findings, "medium")] == [".envrc", "Makefile"]
-    assert list(package.table(found.findings)) == [
+    assert list(package.table(found.findings, colour=False)) == [
         "high",
         "  .envrc: a direnv script (direnv runs it when you enter the directory, once it is allowed; read it before you allow it)",
         "medium",

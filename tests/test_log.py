@@ -15,8 +15,9 @@ from helpers import Result, call, project, render_project, wavegen
 from wavegen.decode import Text
 from wavegen.domains import BadDomainError, allows, domain_rule
 from wavegen.errors import Location
-from wavegen.log import host, size, state
+from wavegen.log import size, state
 from wavegen.policy import DomainRule, Origin
+from wavegen.suggest import host
 
 MANIFEST = """\
 metadata: {name: demo}

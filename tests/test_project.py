@@ -83,8 +83,8 @@ def test_gaps_of_every_manifest_are_listed_the_first_time_and_counted_later(tmp_
     later = wavegen("render", cwd=tmp_path).stderr
     assert "wave.yaml:2:29: gap: default, restricted: limits bind all processes together only where a control group can be made" in later
     assert "network: host" not in later
-    assert "more gaps, as before (wavegen plan lists them)" in later
-    assert "network: host" in wavegen("plan", cwd=tmp_path).stderr
+    assert "more gaps, as before (wavegen plan -v lists them)" in later
+    assert "network: host" in wavegen("plan", "-v", cwd=tmp_path).stdout
 
 
 PERSONAS = """\

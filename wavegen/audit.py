@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from wavegen.errors import MachineError, one_line
+from wavegen.terminal import Style, painted
 
 SEVERITIES = ("critical", "high", "medium", "low")
 _SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runtime", "audit.py")
@@ -94,10 +95,13 @@ def at_least(findings: Iterable[Finding], severity: str) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.severity in worst)
 
 
-def table(findings: Sequence[Finding]) -> Iterator[str]:
+_STYLES = {"critical": Style.BAD, "high": Style.BAD, "medium": Style.WARNING, "low": Style.NOTE}
+
+
+def table(findings: Sequence[Finding], *, colour: bool) -> Iterator[str]:
     """Lines for people, under one heading for each severity."""
     for severity, group in groupby(findings, key=lambda finding: finding.severity):
-        yield severity
+        yield painted(severity, _STYLES[severity], colour=colour)
         for finding in group:
             detail = f", {finding.detail}" if finding.detail else ""
             yield one_line(f"  {finding.path or '.'}: {finding.what}{detail} ({finding.runs}; {finding.advice})")

@@ -1,4 +1,4 @@
-"""The command line: the only module with click, printing or exit."""
+"""The command line: with the modules cli_VERB, which hold the longer verbs, the only ones with click, printing or exit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from typing import Any
 import click
 
 from wavegen import VERSION, cli_completion, cli_manual
+from wavegen.cli_audit import audit
+from wavegen.cli_explain import explain
+from wavegen.cli_log import log
+from wavegen.cli_messages import MANIFEST, refuse, say, show, tell
+from wavegen.cli_plan import plan
+from wavegen.cli_seccomp import seccomp
+from wavegen.cli_verify import verify
 
 _BUG = 70
 
@@ -24,7 +31,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except WavegenError as failed:
             for line in failed.lines():
-                click.echo(line, err=True)
+                say(line)
             ctx.exit(failed.exit_code)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -46,13 +53,10 @@ def _report(bug: Exception) -> None:
 
     frames = traceback.extract_tb(bug.__traceback__)
     where = "; ".join(f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames[-4:])
-    click.echo(f"wavegen: bug: {type(bug).__name__}: {bug}", err=True)
+    say(f"wavegen: bug: {type(bug).__name__}: {bug}")
     click.echo(f"  at {where}", err=True)
     click.echo(f"  wavegen {VERSION}, Python {platform.python_version()}, {platform.platform()}", err=True)
     click.echo("  please report these lines, with the manifest if you can share it", err=True)
-
-
-_MANIFEST = click.option("-m", "--manifest", metavar="FILE", help="The manifest. Default: wave.yaml here or in the nearest directory above.")
 
 
 _STATUS = """Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
@@ -75,7 +79,7 @@ def cli() -> None:
 
 
 @cli.command()
-@_MANIFEST
+@MANIFEST
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 with one reason a line where the disk differs.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change as a unified diff. With --check, exit 1 on any.")
 @click.option("--git-add", is_flag=True, help="Run the `git add -N` that flakes need for new files, instead of printing it.")
@@ -95,7 +99,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     with Waiting("rendering"):
         loaded = project.load(manifest, accept=accept_new)
         gaps = backends.gaps(loaded.plan)
-        _refuse(gaps, loaded.sources)
+        refuse(gaps, loaded.sources)
         tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
         findings = tree.findings() if check or diff else ()
     if check or diff:
@@ -107,9 +111,9 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     if done:
         # Those that every manifest has are said the first time; later they would hide what a change brought.
         shown = [gap for gap in gaps if gap.origin.at or not tree.before.outputs]
-        _show((*loaded.plan.notes, *project.path_notes(loaded.root)), shown)
+        show((*loaded.plan.notes, *project.path_notes(loaded.root)), shown)
         if len(shown) < len(gaps):
-            click.echo(f"wavegen: note: {len(gaps) - len(shown)} more gaps, as before (wavegen plan lists them)", err=True)
+            tell("note", f"{len(gaps) - len(shown)} more gaps, as before (wavegen plan -v lists them)")
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     _after_render(tree, done, git_add=git_add)
@@ -117,7 +121,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         note_rendered(loaded.root, digest(tree.files[-1].data))
     if repository.keep_to_itself(loaded.root):
         click.echo(f"wrote {repository.COMMONDIR}")
-        click.echo(f"wavegen: note: {repository.COMMONDIR} says what git assumes anyway; now shells cannot say otherwise", err=True)
+        tell("note", f"{repository.COMMONDIR} says what git assumes anyway; now shells cannot say otherwise")
     elif not done:
         click.echo("up to date")
 
@@ -140,41 +144,8 @@ def _after_render(tree: Any, done: Any, *, git_add: bool) -> None:
             click.echo(f"flakes see only what git knows: {' '.join(git.add_command(paths))}", err=True)
 
 
-def _show(notes: Any, gaps: Any) -> None:
-    for problem in (*notes, *(gap.problem() for gap in gaps)):
-        click.echo(problem.line(), err=True)
-
-
-def _refuse(gaps: Any, sources: dict[str, str]) -> None:
-    from wavegen.errors import ManifestError
-
-    fatal = tuple(gap.problem() for gap in gaps if gap.fatal)
-    if fatal:
-        raise ManifestError(fatal, sources)
-
-
-@cli.command()
-@_MANIFEST
-@click.option("--json", "as_json", is_flag=True, help="Everything, as JSON: what .wavegen/plan.json holds.")
-def plan(manifest: str | None, *, as_json: bool) -> None:
-    """Show what each shell may touch, by which line of the manifest, and what the fence cannot hold."""
-    from wavegen import backends, project
-    from wavegen.backends.tree import plan_json
-    from wavegen.quote import json_text
-    from wavegen.report import table
-
-    loaded = project.load(manifest, accept=True)
-    gaps = backends.gaps(loaded.plan)
-    if as_json:
-        click.echo(json_text(plan_json(loaded.plan)), nl=False)
-    else:
-        for line in table(loaded.plan):
-            click.echo(line)
-    _show(loaded.plan.notes, gaps)
-
-
 @cli.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@_MANIFEST
+@MANIFEST
 @click.option("-s", "--shell", metavar="SHELL", help="The shell to run in. Default: default.")
 @click.option("-p", "--persona", metavar="NAME", help="Start the agent of a persona in its fence; COMMAND is then words for the agent.")
 @click.option("--adapter", metavar="NAME", help="Of the persona's adapters this one. Default: the first whose program is inside.")
@@ -217,297 +188,8 @@ def run(  # noqa: PLR0913, PLR0917  one for each option
     except WavegenError as failed:
         # Any other status could be the command's own.
         for line in failed.lines():
-            click.echo(line, err=True)
+            say(line)
         sys.exit(FenceError.exit_code)
-
-
-@cli.command()
-@_MANIFEST
-@click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell, or persona-NAME; may be repeated. Default: all shells with a fence.")
-@click.option("--personas", is_flag=True, help="The fences of all personas, too.")
-@click.option(
-    "--via",
-    type=click.Choice(["wrapper", "nix", "docker"]),
-    default="wrapper",
-    show_default=True,
-    help="Enter by .wavegen/bin, by nix develop, or as a container: by .wavegen/docker (podman where WAVEGEN_CONTAINER says so).",
-)
-@click.option("--under", metavar="DIR", help="Where the throw-away project is made. Default: beside the project, else where temporary files are.")
-@click.option("-v", "--verbose", is_flag=True, help="Every probe in full, also those that held.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-@click.option("--junit", metavar="FILE", help="Write a JUnit report.")
-@click.option("--sarif", metavar="FILE", help="Write a SARIF report, for code scanning.")
-@click.option("--html", metavar="FILE", help="Write one self-contained page.")
-@click.option("--baseline", metavar="FILE", help="The JSON of an earlier run: fail on anything that got worse.")
-def verify(  # noqa: PLR0913  one for each option
-    manifest: str | None,
-    shells: tuple[str, ...],
-    via: str,
-    under: str | None,
-    *,
-    personas: bool,
-    verbose: bool,
-    as_json: bool,
-    junit: str | None,
-    sarif: str | None,
-    html: str | None,
-    baseline: str | None,
-) -> None:
-    """Prove that the fences hold: enter each shell, try to get out, and report what came of it.
-
-    Everything is tried in a throw-away copy of what is rendered, with a throw-away home in which canaries are planted:
-    nothing of yours is read or changed. The same is tried in yolo, as a control: what is out of reach there too proves
-    nothing.
-
-    \b
-      HELD          reachable outside, stopped inside; or works in both, as it should
-      BROKEN        reached inside though the policy forbids it; or does not work, though it should
-      INCONCLUSIVE  out of reach outside too, a tool is missing, or no answer in time
-      OPEN          the policy lets it through, or a gap says so
-
-    Exit status: 0 all held, 1 something is broken or worse than the baseline, 3 something could not be checked.
-    """
-    from dataclasses import replace
-
-    from wavegen import project
-    from wavegen.cli_progress import Waiting
-    from wavegen.probes.baseline import read, worse
-    from wavegen.probes.json_report import as_json as json_report
-    from wavegen.probes.score import exit_code
-    from wavegen.probes.table import table
-    from wavegen.quote import json_text
-    from wavegen.verify import verify as run_probes
-
-    loaded = project.load(manifest)
-    # An empty name is a variable that was not set: no reason to compare with nothing, or to write nothing.
-    before = read(_read_json(baseline)) if baseline is not None else ()
-    reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file is not None}
-    for file in reports:
-        _check_writable(file, loaded.root)
-    with Waiting("verifying") as shown:
-        report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=shown.count)
-    report = replace(report, worse=worse(before, report, only=shells))
-    if as_json:
-        click.echo(json_text(json_report(report)), nl=False)
-    else:
-        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        for line in table(report, verbose=verbose, colour=colour):
-            click.echo(line)
-    for file, how in reports.items():
-        _write_report(file, how(report))
-    sys.exit(exit_code(report))
-
-
-def _check_writable(path: str, root: str) -> None:
-    """Before the work rather than after it; and never over what the project is made of."""
-    from wavegen.errors import MachineError, UsageError
-
-    if not path:
-        raise UsageError("the name of a report is empty", "name a file, or leave the option out")
-    directory = os.path.dirname(os.path.abspath(path))
-    if not os.access(directory, os.W_OK | os.X_OK):
-        raise MachineError(f"{path} cannot be written: {directory} cannot be", "name a file in a directory of yours")
-    real = os.path.realpath(path)
-    fence = [os.path.join(root, name) for name in ("wave.yaml", "wave.sandbox.yaml", "flake.nix", "flake.lock", ".wavegen")]
-    if os.path.exists(real) and any(real == name or real.startswith(f"{name}/") for name in fence):
-        raise UsageError(f"{path} is part of the fence", "name another file")
-
-
-def _junit(report: Any) -> str:
-    from wavegen.probes.junit import as_junit
-
-    return as_junit(report)
-
-
-def _sarif(report: Any) -> str:
-    from wavegen.probes.sarif import as_sarif
-    from wavegen.quote import json_text
-
-    return json_text(as_sarif(report, VERSION))
-
-
-def _html(report: Any) -> str:
-    from wavegen.probes.html import as_html
-
-    return as_html(report)
-
-
-def _read_json(path: str) -> Any:
-    import json
-
-    from wavegen.errors import UsageError
-
-    if not path:
-        raise UsageError("the name of the baseline is empty", "name a file, or leave --baseline out")
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
-    except OSError as failed:
-        raise UsageError(f"{path} cannot be read: {failed.strerror}", "write it with `wavegen verify --json >FILE`") from None
-    except ValueError:
-        raise UsageError(f"{path} is no JSON", "write it with `wavegen verify --json >FILE`") from None
-
-
-def _write_report(path: str, text: str) -> None:
-    from wavegen.errors import MachineError
-
-    try:
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as failed:
-        raise MachineError(f"{path} cannot be written: {failed.strerror}", "name a file in a directory of yours") from None
-
-
-@cli.command()
-@_MANIFEST
-@click.option(
-    "-s", "--shell", "shells", metavar="SHELL", multiple=True, help="A shell to show, or persona-NAME; may be repeated. Default: all that have a fence."
-)
-@click.option("--denied", is_flag=True, help="Only what was refused, or allowed and out of reach.")
-@click.option("--suggest", is_flag=True, help="Print the lines of YAML that would allow what was refused.")
-@click.option("--json", "as_json", is_flag=True, help="Print the lines as the launcher wrote them.")
-def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest: bool, as_json: bool) -> None:
-    """Show what filtered shells asked the network for, and by which line of the manifest they got it or not.
-
-    Oldest first; one line a decision, the same refusal several times in a row on one. With --suggest, what would
-    have to stand in the manifest: whatever ran inside chose those names, so read each of them.
-    """
-    from wavegen import log as network
-    from wavegen import project
-    from wavegen.cli_progress import Waiting
-    from wavegen.errors import UsageError
-    from wavegen.manifest import Sandbox
-    from wavegen.verify import chosen
-
-    if suggest and as_json:
-        raise UsageError("--suggest prints YAML, not JSON", "leave one of them out")
-    with Waiting("reading"):
-        loaded = project.load(manifest, accept=True)
-        policies = chosen(loaded.plan, shells, personas=True)
-        found = network.read(loaded, policies)
-    if found.unreadable:
-        _tell("warning", _counted(found.unreadable, "line of the log is no decision and was left out", "lines of the log are no decisions and were left out"))
-    if not found.found:
-        _tell("note", "there is no log yet: a filtered shell writes it when something inside asks for the network")
-        return
-    if suggest:
-        advice = network.advice(found.decisions, policies, network.manifest_of(loaded).runtime.sandbox or Sandbox())
-        lines = advice.lines
-        if advice.invalid:
-            _tell("warning", _counted(advice.invalid, "name is not valid and was left out", "names are not valid and were left out"))
-        if lines:
-            _tell("warning", "this is what an agent asked for: read it before you paste it")
-    else:
-        shown = tuple(decided for decided in found.decisions if not denied or network.refused(decided))
-        lines = tuple(map(network.json_line, shown) if as_json else network.table(shown))
-    for line in lines:
-        click.echo(line)
-    if not lines:
-        _tell("note", "nothing was refused that an entry would allow" if suggest else "nothing was refused" if denied else "nothing was asked for")
-
-
-def _tell(severity: str, what: str) -> None:
-    click.echo(f"wavegen: {severity}: {what}", err=True)
-
-
-def _counted(count: int, one: str, more: str) -> str:
-    return f"{count} {one if count == 1 else more}"
-
-
-@cli.command()
-@_MANIFEST
-@click.option("--all", "everything", is_flag=True, help="Whatever the host would run or follow and was never accepted, whenever it came.")
-@click.option("--severity", type=click.Choice(["critical", "high", "medium", "low"]), default="low", show_default=True, help="Only what is as bad, or worse.")
-@click.option("--accept", is_flag=True, help="Take what is there now for known, after you have read it.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool, as_json: bool) -> None:
-    """Name what shells left in the project that the host would run or follow later.
-
-    Mounts cannot keep a shell from making what is not there: hooks of a new repository, an .envrc, a task, a setuid
-    program, a link that leads out. Compared with the entry of the first session that was not accepted yet. Nothing is
-    run for it, git least of all.
-
-    Exit status: 0 nothing, 1 findings, 3 something could not be looked at.
-    """
-    from wavegen import audit as left_behind
-    from wavegen import project
-    from wavegen.cli_progress import Waiting
-    from wavegen.kept import state
-
-    root, _ = project.find(manifest)
-    place = state(root)
-    with Waiting("looking"):
-        found = left_behind.audit(root, place, everything=everything)
-    shown = left_behind.at_least(found.findings, severity)
-    if as_json:
-        click.echo(found.text, nl=False)
-    else:
-        for line in left_behind.table(shown):
-            click.echo(line)
-        if not shown:
-            _tell("note", "nothing" if found.entered or everything else "no session since the last audit (--all lists what is there)")
-    if accept:
-        left_behind.accept(root, place)
-        _tell("note", "what is there now is known")
-    elif shown and not as_json:
-        _tell("note", "after you have read it: wavegen audit --accept")
-    sys.exit(found.status if shown or not found.complete else 0)
-
-
-@cli.group()
-def seccomp() -> None:
-    """System call filters: what they say, and what a command needs."""
-
-
-@seccomp.command()
-@_MANIFEST
-@click.option("-s", "--shell", metavar="SHELL", default="default", show_default=True, help="Whose filter: a shell, or persona-NAME.")
-@click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="For which processor. Default: this machine's.")
-@click.option("--program", is_flag=True, help="Print the program that the kernel runs instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as docker and podman read it.")
-def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool, as_json: bool) -> None:
-    """Print a shell's filter: each rule with the answer and why."""
-    import platform
-
-    from wavegen import launch, project
-    from wavegen.backends import bwrap, landlock
-    from wavegen.errors import UsageError
-    from wavegen.manifest import BackendName
-    from wavegen.quote import json_text
-    from wavegen.seccomp import Arch, bpf
-    from wavegen.seccomp.explain import lines, listing
-    from wavegen.seccomp.oci import profile
-
-    loaded = project.load(manifest, accept=True)
-    policy = loaded.plan.fence(shell) or launch.shell_of(loaded.plan, shell)
-    alone = policy.fenced and loaded.plan.backend is BackendName.LANDLOCK
-    found = (landlock if alone else bwrap).filter_of_shell(policy)
-    if found is None:
-        raise UsageError(f"{shell} has no system call filter", "remove seccomp: off, or name a shell that has a fence")
-    name = (arch or platform.machine()).upper()
-    if name not in Arch.__members__:
-        raise UsageError(f"there is no filter for {platform.machine()}", "name one with --arch")
-    if as_json:
-        click.echo(json_text(profile(found)), nl=False)
-        return
-    for line in listing(bpf.program(found, Arch[name])) if program else lines(found, Arch[name]):
-        click.echo(line)
-
-
-@seccomp.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def learn(command: tuple[str, ...]) -> None:
-    """Run COMMAND, without a fence, and print what `seccomp: strict` would have to let through.
-
-    \b
-      wavegen seccomp learn -- make test
-    """
-    from wavegen import learn as learning
-
-    found = learning.learn(command)
-    for line in learning.proposal(found):
-        click.echo(line)
-    sys.exit(found.status)
 
 
 @cli.command()
@@ -551,6 +233,8 @@ def init(directory: str, *, only_print: bool) -> None:
     click.echo("next: read it, then run wavegen render", err=True)
 
 
+for _verb in (audit, explain, log, plan, seccomp, verify):
+    cli.add_command(_verb)
 cli_manual.register(cli)
 cli_completion.register(cli)
 
@@ -564,5 +248,5 @@ def main() -> None:
             raise
         # What is written to the project has messages of its own; this is what is printed.
         _silence()
-        click.echo("wavegen: error: the output cannot be written: no space left (make room, or print elsewhere)", err=True)
+        tell("error", "the output cannot be written: no space left (make room, or print elsewhere)")
         sys.exit(3)

@@ -6,7 +6,6 @@ The names in it were chosen by whoever ran inside: nothing of it is printed as i
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import json
 import os
 import re
@@ -18,13 +17,9 @@ from enum import Enum
 from itertools import groupby
 from typing import Any, BinaryIO, NoReturn
 
-from wavegen.decode import Decoder, Text
-from wavegen.domains import BadDomainError, allows, domain_rule
-from wavegen.errors import Location, MachineError, one_line
+from wavegen.errors import MachineError, one_line
 from wavegen.kept import state
-from wavegen.manifest import Manifest, NetworkMode, Sandbox
-from wavegen.nodes import Messages, Source, overlay, parse
-from wavegen.policy import DomainRule, Policy
+from wavegen.policy import Policy
 from wavegen.project import Project
 
 LOG = "network.jsonl"
@@ -34,10 +29,6 @@ _LINE_MAX = 65536
 _NAME_MAX = 253  # RFC 1035: what is longer is no name
 _PORT_MAX = 65535
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z")
-# YAML takes these for text without quotes: not so `null`, `1.5`, `[::1]:443`.
-_PLAIN = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)+(:[0-9]+)?")
-# Of what `domain_rule` returns; an IPv6 zone (`fe80::1%…`) could hold anything.
-_ENTRY = re.compile(r"[a-z0-9_.-]+|\[[0-9a-f:.]+\]")
 
 
 class Verdict(Enum):
@@ -159,16 +150,6 @@ def _opened(path: str, streams: contextlib.ExitStack) -> BinaryIO | None:
     return stream
 
 
-def manifest_of(project: Project) -> Manifest:
-    """The manifest of a project that has a plan already: which list a rule came from stands only there."""
-    messages = Messages()
-    sources = [Source(name, project.sources[name].encode()) for name in (project.plan.manifest, project.plan.overlay) if name in project.sources]
-    base, *top = [parse(source, messages) for source in sources]
-    node = overlay(base, top[0]) if base and top and top[0] else base
-    decoded = Decoder(messages).decode(Manifest, node) if node else None
-    return decoded or Manifest()
-
-
 # --- a line
 
 
@@ -240,7 +221,7 @@ def json_line(decided: Decision) -> str:
 
 # --- the table
 
-_WORDS = {
+REASONS = {
     "": "",
     "not-listed": "no entry allows it",
     "denied": "a deny rule refuses it",
@@ -299,7 +280,7 @@ def _row(group: tuple[tuple[int, Decision], ...]) -> tuple[str, ...]:
 def why(decided: Decision) -> str:
     """The rule with its line, or the reason in words; both where a rule led to the reason."""
     rule = f"{word(decided.rule)}  # {one_line(decided.line)}" if decided.rule and decided.line else word(decided.rule or decided.line or "")
-    reason = _WORDS.get(decided.reason, word(decided.reason))
+    reason = REASONS.get(decided.reason, word(decided.reason))
     return f"{reason}: {rule}" if reason and rule else reason or rule
 
 
@@ -331,198 +312,3 @@ def size(count: int) -> str:
         if scaled < 999.95:  # noqa: PLR2004  what would be shown as 1000.0
             break
     return f"{scaled:.1f}{unit}"
-
-
-# --- what the manifest would have to say
-
-
-class Flag(Enum):
-    """What an entry must say beyond the name."""
-
-    ALLOW_PRIVATE = "allow_private: true"
-    ALLOW_NO_SNI = "allow_no_sni: true"
-    NO_TLS = "tls: false"
-
-
-_FLAGS = {"local-name": Flag.ALLOW_PRIVATE, "not-public": Flag.ALLOW_PRIVATE, "sni-missing": Flag.ALLOW_NO_SNI, "not-tls": Flag.NO_TLS}
-# Of the other reasons none goes away with an entry, or ever should.
-_ENTRY_HELPS = frozenset({"not-listed", "port", "literal", *_FLAGS})
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_WEB = (0, 80, 443)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The list of the manifest that decides for a shell."""
-
-    name: str
-    at: Location | None
-    """None where it is not written."""
-    own: bool
-    replaces: tuple[str, ...] = ()
-    """The entries that hold only as long as the list is not written."""
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Lines of YAML with their comments, and how many names were left out for being none."""
-
-    lines: tuple[str, ...]
-    invalid: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A refusal and its name in canonical form."""
-
-    decided: Decision
-    host: str
-
-    @property
-    def entry(self) -> str:
-        """`host` or `host:port`."""
-        if _FLAGS.get(self.decided.reason) is Flag.NO_TLS:
-            return f"{self.host}:{self.decided.port or 443}"
-        return self.host if self.decided.port in _WEB else f"{self.host}:{self.decided.port}"
-
-
-def host(name: str) -> str:
-    """A name of the log in canonical form; empty for what is no single host."""
-    text = name
-    with contextlib.suppress(ValueError):
-        # Programs say ::1, entries [::1].
-        text = f"[{ipaddress.IPv6Address(name)}]"
-    try:
-        rule = domain_rule(Text(text, Location("")))
-    except BadDomainError:
-        return ""
-    # `*.com` and `name:22` are entries, too, but no names.
-    return rule.host if not rule.wildcard and not rule.port and _ENTRY.fullmatch(rule.host) else ""
-
-
-def place(shell: Policy, sandbox: Sandbox) -> Place:
-    """The list that an entry for this shell belongs into."""
-    written = sandbox.shells.get(shell.name)
-    if written is not None and written.domains is not None:
-        return Place(f"runtime.sandbox.shells.{shell.name}.domains", written.at.of("domains"), own=True)
-    if sandbox.default_allowed_domains is not None:
-        return Place("runtime.sandbox.default_allowed_domains", sandbox.at.of("default_allowed_domains"), own=False)
-    return Place("runtime.sandbox.default_allowed_domains", None, own=False, replaces=tuple(str(rule) for rule in shell.network.domains))
-
-
-def advice(decisions: Iterable[Decision], shells: Sequence[Policy], sandbox: Sandbox) -> Advice:
-    """What would allow what was refused, by shell, without what is allowed by now."""
-    asked = [decided for decided in decisions if refused(decided) and decided.reason in {*_ENTRY_HELPS, "denied", "loopback-port"}]
-    named = [_Named(decided, host(decided.name)) for decided in asked]
-    invalid = {one.decided.name for one in named if not one.host}
-    lines: list[str] = []
-    for shell in shells:
-        mine = [one for one in named if one.host and one.decided.shell == shell.name]
-        section = _section(shell, sandbox, mine)
-        lines += ["", *section] if lines and section else section
-    return Advice(tuple(lines), len(invalid))
-
-
-def _section(shell: Policy, sandbox: Sandbox, named: Sequence[_Named]) -> list[str]:
-    entries, loopback, denied = list(_entries(shell, named)), list(_loopback(shell, named)), list(_denied(named))
-    mode, written = shell.network.mode, sandbox.shells.get(shell.name)
-    reaches = mode in (NetworkMode.OPEN, NetworkMode.FILTERED)
-    # An empty list is no network, too, and could be longer.
-    listed = mode is NetworkMode.FILTERED or (mode is NetworkMode.NONE and not (written and written.network is NetworkMode.NONE))
-    lines: list[str] = []
-    if entries and listed:
-        lines += [*_heading(shell.name, place(shell, sandbox)), *entries]
-    if loopback and reaches:
-        lines += [f"# shell {shell.name}: runtime.sandbox.shells.{shell.name}", *loopback]
-    if denied and reaches:
-        lines += [f"# shell {shell.name}: no entry allows what a deny rule refuses", *denied]
-    if (entries or loopback or denied) and not lines:
-        lines.append(f"# shell {shell.name}: no list counts, as its network is {mode.value}")
-    return lines
-
-
-def _heading(shell: str, into: Place) -> Iterator[str]:
-    where = f" ({one_line(str(into.at))})" if into.at else ", which is not written"
-    yield f"# shell {shell}: {into.name}{where}"
-    if not into.own:
-        yield "# every shell and persona that has no list of its own uses this one"
-    if into.replaces:
-        yield f"# once it is written it replaces, so copy what is needed: {', '.join(into.replaces)}"
-
-
-def _entries(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
-    helped = [one for one in named if one.decided.reason in _ENTRY_HELPS and not _inside(one.host)]
-    needed = [one for one in helped if one.decided.reason in _FLAGS or not allows(shell.network.domains, one.host, one.decided.port)]
-    present = {str(rule): rule for rule in shell.network.domains}
-    for entry, group in _by(needed, lambda one: one.entry):
-        flags = {_FLAGS[one.decided.reason] for one in group if one.decided.reason in _FLAGS}
-        if _is_private(group[0].host):
-            flags.add(Flag.ALLOW_PRIVATE)
-        rule = present.get(entry)
-        if rule and all(_has(rule, flag) for flag in flags):
-            continue  # it was let through since
-        at = rule.origin.at if rule else None
-        line = f"- {_yaml(entry, flags)}  # {_history(group)}" + (f"; in place of {one_line(str(at))}" if at else "")
-        # A command gets such a refusal whenever it likes: nobody is to paste it unread.
-        weaker = flags & {Flag.NO_TLS, Flag.ALLOW_NO_SNI}
-        yield f"# {line}; nobody would look whom it asks: remove the # only where that is meant" if weaker else line
-
-
-def _has(rule: DomainRule, flag: Flag) -> bool:
-    match flag:
-        case Flag.ALLOW_PRIVATE:
-            return rule.allow_private
-        case Flag.ALLOW_NO_SNI:
-            return rule.allow_no_sni
-        case Flag.NO_TLS:
-            return not rule.tls
-
-
-def _is_private(name: str) -> bool:
-    try:
-        return not ipaddress.ip_address(name.strip("[]")).is_global
-    except ValueError:
-        return False
-
-
-def _inside(name: str) -> bool:
-    """Whether a name is the inside of the fence itself, or an address that no entry is for: link-local ones serve clouds' credentials."""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-
-
-def _yaml(entry: str, flags: set[Flag]) -> str:
-    if not flags:
-        return entry if _PLAIN.fullmatch(entry) else f'"{entry}"'
-    name = entry if _PLAIN.fullmatch(entry) and ":" not in entry else f'"{entry}"'
-    return f"{{host: {name}, {', '.join(flag.value for flag in Flag if flag in flags)}}}"
-
-
-def _loopback(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
-    asked = [one for one in named if one.decided.reason == "loopback-port" and one.host in _LOOPBACK and one.decided.port]
-    new = [(port, _history(group)) for port, group in _by(asked, lambda one: one.decided.port) if port not in shell.network.loopback]
-    if new:
-        ports = sorted({*shell.network.loopback, *(port for port, _ in new)})
-        yield f"loopback: [{', '.join(map(str, ports))}]  # " + "; ".join(f"{port} {history}" for port, history in new)
-
-
-def _denied(named: Iterable[_Named]) -> Iterator[str]:
-    asked = [one for one in named if one.decided.reason == "denied"]
-    for (entry, line), group in _by(asked, lambda one: (one.entry, one.decided.line or "")):
-        by = f"the deny rule at {one_line(line)}" if line else "a deny rule"
-        yield f"# {entry} is refused by {by}  # {_history(group)}"
-
-
-def _by(named: Iterable[_Named], key: Any) -> Iterator[tuple[Any, list[_Named]]]:
-    for value, group in groupby(sorted(named, key=key), key=key):
-        yield value, list(group)
-
-
-def _history(group: Sequence[_Named]) -> str:
-    times = "once" if len(group) == 1 else f"{len(group)} times"
-    return f"refused {times}, last {shown(max(one.decided.time for one in group))} UTC"

@@ -74,7 +74,7 @@ def options(shell: Policy) -> Iterator[Option]:
     yield Option(("--network", shell.network.mode.value), shell.network.origin)
     yield from network_options(shell.network) if shell.network.mode in PROXIED else ()
     yield Option(("--home", "private" if shell.private_home else "tmpfs"), home.origin if home else Origin("the real home is never there"))
-    for rule in _ground(shell):
+    for rule in ground(shell):
         yield Option(("--read", f"/{rule.path.tail}"), rule.origin)
     for rule in shell.paths:
         if rule.path == HostPath(Anchor.PROJECT):
@@ -94,7 +94,7 @@ def options(shell: Policy) -> Iterator[Option]:
         yield Option(("--banner", line), Origin("what an interactive shell begins with"))
 
 
-def _ground(shell: Policy) -> tuple[PathRule, ...]:
+def ground(shell: Policy) -> tuple[PathRule, ...]:
     """What of the system can be read: whatever the network, as nothing of the whole could be hidden."""
     denied = {rule.path for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at}
     resolvers = defaults.RESOLVERS if shell.network.mode is NetworkMode.HOST else ()
@@ -164,7 +164,7 @@ def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin, 
 def _path_gaps(shell: Policy) -> Iterator[Gap]:
     named = [rule for rule in shell.paths if rule.origin.at and rule.path.tail]
     granted = [rule.path for rule in named if rule.access in (Access.READ, Access.WRITE)]
-    places = [*granted, HostPath(Anchor.PROJECT), *(rule.path for rule in _ground(shell))]
+    places = [*granted, HostPath(Anchor.PROJECT), *(rule.path for rule in ground(shell))]
     writable = [HostPath(Anchor.PROJECT), *(rule.path for rule in named if rule.access is Access.WRITE)]
     for rule in named:
         holder = next((place for place in places if place.holds(rule.path)), None) if rule.access is Access.HIDE else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from wavegen import reach
 from wavegen.backends import script
 from wavegen.defaults import GIT_FILES, WORKTREE_FILES
 from wavegen.domains import lets_through
@@ -36,19 +37,8 @@ def host(path: str) -> HostPath:
 
 
 def governing(policy: Policy, path: HostPath) -> PathRule | None:
-    """The rule for the deepest path at or above this one; of two for one path, the later.
-
-    What the manifest hides stays hidden, whatever defaults would show below it.
-    """
-    found = None
-    for rule in policy.paths:
-        if not rule.path.holds(path):
-            continue
-        if rule.access is Access.HIDE and rule.origin.at:
-            return rule
-        if found is None or len(rule.path.parts()) >= len(found.path.parts()):
-            found = rule
-    return found
+    """The rule that decides about a path, as far as the anchors tell."""
+    return reach.governing(reach.by_anchor(policy.paths), reach.anchored(path))
 
 
 def _arguments(arguments: Arguments) -> tuple[tuple[str, Value], ...]:

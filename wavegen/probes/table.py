@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 
 from wavegen.errors import one_line
 from wavegen.probes import Finding, Group, Report, ShellReport, Verdict, score
+from wavegen.terminal import Style, painted
 
 _WIDTH = 100
 _VERDICT_WIDTH = max(len(verdict.value) for verdict in Verdict)
-_COLOURS = {Verdict.HELD: "32", Verdict.BROKEN: "1;31", Verdict.INCONCLUSIVE: "33", Verdict.OPEN: "36"}
+_STYLES = {Verdict.HELD: Style.GOOD, Verdict.BROKEN: Style.BAD, Verdict.INCONCLUSIVE: Style.WARNING, Verdict.OPEN: Style.NOTE}
 
 
 def table(report: Report, *, verbose: bool, colour: bool) -> Iterator[str]:
@@ -115,7 +116,7 @@ def _verdict(verdict: Verdict, *, colour: bool) -> str:
 
 
 def _painted(text: str, verdict: Verdict, *, colour: bool) -> str:
-    return f"\x1b[{_COLOURS[verdict]}m{text}\x1b[0m" if colour else text
+    return painted(text, _STYLES[verdict], colour=colour)
 
 
 def _cut(line: str) -> str:
