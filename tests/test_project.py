@@ -99,7 +99,7 @@ runtime:
 """
 
 
-@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "docker"])
 def test_a_start_renders_what_it_needs_and_checks_what_render_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     root = render_project(tmp_path, PERSONAS + f"  sandbox: {{backend: {backend}}}\n")
     loaded = project.load(str(root / "wave.yaml"))
@@ -116,10 +116,10 @@ def test_a_start_renders_what_it_needs_and_checks_what_render_wrote(tmp_path: Pa
     def whole(plan: Plan) -> Iterator[File]:
         raise AssertionError(plan.name)
 
-    for module in ("tree", "flake", "bwrap", "landlock", "srt", "programs"):
+    for module in ("tree", "flake", "bwrap", "landlock", "srt", "programs", "image", "compose"):
         monkeypatch.setattr(f"wavegen.backends.{module}.render", whole)
     for fence in loaded.plan.fences():
-        assert launch.script_of(loaded, fence)
+        assert launch.script_of(loaded, fence, backend=loaded.plan.backend)
 
 
 def test_the_filter_of_a_personas_fence_is_explained(tmp_path: Path) -> None:

@@ -110,10 +110,12 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         done = tree.write()
     if done:
         # Those that every manifest has are said the first time; later they would hide what a change brought.
-        shown = [gap for gap in gaps if gap.origin.at or not tree.before.outputs]
+        first = not tree.before.outputs
+        shown = [gap for gap in gaps if backends.asked_for(loaded.plan, gap) and (gap.origin.at or first)]
         show((*loaded.plan.notes, *project.path_notes(loaded.root)), shown)
         if len(shown) < len(gaps):
-            tell("note", f"{len(gaps) - len(shown)} more gaps, as before (wavegen plan -v lists them)")
+            why = "of fences that this manifest does not start" if first else "as before"
+            tell("note", f"{len(gaps) - len(shown)} more gaps, {why} (wavegen plan -v lists them)")
     for finding in done:
         click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
     _after_render(tree, done, git_add=git_add)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from wavegen.manifest import BackendName
 from wavegen.policy import Gap, Origin, PersonaPolicy, Plan
 
 
@@ -100,6 +101,15 @@ def gaps(plan: Plan) -> tuple[Gap, ...]:
         alike.setdefault((gap.backend, gap.effect, gap.what), {}).setdefault(gap.origin, []).append(gap)
     personas = {persona.fence.name for persona in plan.personas}
     return tuple(gap for lines in alike.values() for gap in _merged(lines, personas))
+
+
+_ASIDE = {BackendName.DOCKER: ("docker", "image", "compose"), BackendName.LANDLOCK: ("landlock",), None: ("srt",)}
+"""The back ends of fences that the manifest does not start by itself, but where it names them."""
+
+
+def asked_for(plan: Plan, gap: Gap) -> bool:
+    """Whether a gap is of a fence that this manifest starts; what others stand ready for the plan lists."""
+    return all(gap.backend not in names or plan.backend is backend for backend, names in _ASIDE.items())
 
 
 def _merged(lines: dict[Origin, list[Gap]], personas: set[str]) -> Iterator[Gap]:
