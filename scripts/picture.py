@@ -60,7 +60,9 @@ def picture(lines: list[str]) -> str:
     """Lines of a terminal, wrapped where they are too long."""
     rows = [row for line in lines for row in _wrapped(line)]
     width, height = COLUMNS * LETTER + 2 * EDGE, len(rows) * LINE + 2 * EDGE
-    body = "\n".join(f'<text xml:space="preserve" x="{EDGE}" y="{EDGE + LINE * number + 13}">{_coloured(row)}</text>' for number, row in enumerate(rows) if row.strip())
+    body = "\n".join(
+        f'<text xml:space="preserve" x="{EDGE}" y="{EDGE + LINE * number + 13}">{_coloured(row)}</text>' for number, row in enumerate(rows) if row.strip()
+    )
     title = "<title>What is tried outside and inside of a fence, and what verify says of it</title>"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" role="img">{title}<style>{STYLE}</style>\n'

@@ -18,7 +18,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PACKAGES = {
     "base": (
         "bash", "coreutils", "dash", "sed", "grep", "findutils", "util-linux", "procps", "git", "python3", "perl-base", "netbase", "ca-certificates",
-        "curl", "hostname",
+        "curl", "hostname", "make",
     ),
     "perl": ("bash", "coreutils", "dash", "sed", "grep", "util-linux", "perl-base"),
     "bare": ("coreutils", "dash"),

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from helpers import ROOT
 
@@ -65,3 +66,40 @@ def test_every_key_of_the_table_is_one_of_the_manifest() -> None:
     keys = {key for cell in rows for key in re.findall(r"`(?:\w+: \{\w+: \{)?(\w+)(?:: |`)", cell)}
     assert len(keys) >= 8
     assert keys - known - {"strict", "off"} == set()
+
+
+# --- the picture
+
+
+def test_the_picture_shows_what_a_terminal_does() -> None:
+    code = "import sys; sys.path.insert(0, 'scripts'); from picture import picture; print(picture(['$ x <y>', 'it works, and is stopped', 'w ' * 80]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    root = ET.fromstring(done.stdout)
+    lines = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert lines[:2] == ["$ x <y>", "it works, and is stopped"]
+    assert len(lines) == 4
+    assert [span.text for span in root.iter("{http://www.w3.org/2000/svg}tspan")] == ["$", "works", "stopped"]
+
+
+def test_the_picture_that_is_shown_is_of_the_demo() -> None:
+    root = ET.fromstring((ROOT / "docs/demo.svg").read_text("utf-8"))
+    text = "\n".join("".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    assert "$ make demo" in text
+    assert re.search(r"shell restricted: fenced, 1\d\d held, 0 broken", text)
+
+
+def test_every_link_within_the_documentation_leads_somewhere() -> None:
+    pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"))
+    for page in pages:
+        text = page.read_text("utf-8")
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in link:
+                continue
+            path, _, place = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), (page.name, link)
+            if place:
+                headings = {
+                    re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+                }
+                assert place in headings | set(re.findall(r'<a id="(\w+)">', target.read_text("utf-8"))), (page.name, link)

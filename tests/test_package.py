@@ -1,4 +1,4 @@
-"""The wheel renders what the checkout renders, and the README's examples are true."""
+"""The wheel renders what the checkout renders, and the documentation's manifests are good ones."""
 
 from __future__ import annotations
 
@@ -96,12 +96,13 @@ def test_the_changelog_knows_the_version() -> None:
 
 
 def _yaml_blocks() -> list[str]:
-    return re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    pages = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    return [block for page in pages for block in re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)]
 
 
 @pytest.mark.parametrize("block", _yaml_blocks())
-def test_the_manifests_of_the_readme_render(block: str, tmp_path: Path) -> None:
-    (tmp_path / "wave.yaml").write_text("metadata: {name: readme}\n" + block, encoding="utf-8")
+def test_the_manifests_of_the_documentation_render(block: str, tmp_path: Path) -> None:
+    (tmp_path / "wave.yaml").write_text(("" if block.startswith("metadata:") else "metadata: {name: readme}\n") + block, encoding="utf-8")
     done = subprocess.run([sys.executable, "-m", "wavegen", "render"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "error" not in done.stderr

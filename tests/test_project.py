@@ -128,9 +128,9 @@ def test_the_filter_of_a_personas_fence_is_explained(tmp_path: Path) -> None:
     assert "there is no shell 'persona-none'" in call("seccomp", "explain", "-s", "persona-none", cwd=root).stderr
 
 
-def test_what_the_readme_names_is_there() -> None:
+def test_what_the_page_on_python_names_is_there() -> None:
     import wavegen as package
 
-    text = (ROOT / "README.md").read_text("utf-8")
+    text = (ROOT / "docs/python.md").read_text("utf-8")
     named = text.partition("from wavegen import ")[2].partition("\n")[0].replace("# and", ",").replace(" ", "").split(",")
     assert sorted(name for name in named if name) == sorted(name for name in package.__all__ if name != "VERSION")
