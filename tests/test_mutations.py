@@ -29,7 +29,7 @@ from wavegen.manifest import Seccomp
 from wavegen.policy import Policy
 from wavegen.probes import State, Want, Where
 from wavegen.probes.catalogue import ABSENT
-from wavegen.probes.expect import connected_elsewhere
+from wavegen.probes.expect_network import connected_elsewhere
 from wavegen.project import Project, load
 from wavegen.resources import runtime
 from wavegen.seccomp import Action, Arch, Filter

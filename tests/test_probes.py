@@ -26,7 +26,8 @@ from wavegen.planner import plan
 from wavegen.policy import Access, Anchor, HostPath, Origin, Plan, Policy
 from wavegen.probes import Answer, Case, Expectation, Fact, Finding, Group, Inodes, Need, Probe, Severity, State, Value, Verdict, Want, Where
 from wavegen.probes.catalogue import DANGEROUS, HOME_SECRETS, PROBES, SECRETS, SOCKETS, TO_SOCKETS, cases
-from wavegen.probes.expect import governing, home, host, project, refused
+from wavegen.probes.expect import governing, home, host, project
+from wavegen.probes.expect_process import refused
 from wavegen.probes.judge import control, judge
 from wavegen.seccomp import Action, Condition, Filter, Rule
 from wavegen.trials import TRIALS

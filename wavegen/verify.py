@@ -20,7 +20,8 @@ from wavegen.output import Tree
 from wavegen.policy import Access, Anchor, HostPath, Plan, Policy
 from wavegen.probes import Answer, Case, Finding, Need, Report, ShellReport, Want, Where
 from wavegen.probes.catalogue import cases
-from wavegen.probes.expect import connected_elsewhere, governing
+from wavegen.probes.expect import governing
+from wavegen.probes.expect_network import connected_elsewhere
 from wavegen.probes.judge import control, judge
 from wavegen.project import Project
 from wavegen.trials import NOT_BY_NIX, try_from_outside
