@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wavegen.errors import MachineError, one_line
-from wavegen.ground import Ground, host_namespaces, piped
+from wavegen.ground import Ground, piped
+from wavegen.host_facts import namespaces
 from wavegen.probes import NAMESPACES, Answer, State
 from wavegen.tools import SYSTEM, directories, find
 
@@ -196,7 +197,7 @@ class _Conversation:
         """Why this is not the fence that the shell is to have; empty where it is one."""
         if not self.entry.fenced:
             return ""
-        ours = host_namespaces()
+        ours = namespaces()
         shared = [name for name in NAMESPACES if found.get(name, ours.get(name)) == ours.get(name)]
         if "mnt" in shared:
             return f"the fence did not come up: the command ran in the host's namespaces ({', '.join(shared)})"

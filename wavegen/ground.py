@@ -7,8 +7,6 @@ removed at the end by a process of its own (`outside`), also where this one is k
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import grp
 import hashlib
 import json
 import os
@@ -16,21 +14,19 @@ import re
 import secrets
 import select
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable
 from typing import IO, Any, Self, assert_never
 
-from wavegen import containers, outside
+from wavegen import containers, host_facts, outside
 from wavegen.backends import File, docker
 from wavegen.backends.bwrap import PROC_READ_ONLY
 from wavegen.defaults import MEMORY_SHARE
 from wavegen.errors import MachineError, one_line
+from wavegen.place import place_for, writable
 from wavegen.planting import SYSTEM_PATH, Places, own, plant, plant_canary
 from wavegen.policy import Access, Anchor, HostPath, PathRule, Policy
-from wavegen.probes import NAMESPACES, Fact, Inodes, Need, Value
+from wavegen.probes import Fact, Inodes, Need, Value
 from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
 from wavegen.probes.expect import governing
 from wavegen.project import Project
@@ -38,39 +34,30 @@ from wavegen.tools import find, within
 
 _SILENCE = 20.0
 """Seconds within which the process outside answers."""
-_LONGEST = 190
-_OVERFLOW = 65534
-"""Whom a user namespace shows in place of those that it does not know."""
-_KNOWN_VALUES = {
-    "TERM": "xterm-256color",
-    "TZ": "UTC",
-    "CI": "true",
-    "SOURCE_DATE_EPOCH": "1",
-    "LANGUAGE": "en",
-    "USER": "probe",
-    "LOGNAME": "probe",
-    "LC_CTYPE": "C.utf8",
-}
+_KNOWN_VALUES = {"TERM": "xterm-256color", "TZ": "UTC", "CI": "true", "SOURCE_DATE_EPOCH": "1", "LANGUAGE": "en"}
+_KNOWN_VALUES |= {"USER": "probe", "LOGNAME": "probe", "LC_CTYPE": "C.utf8"}
 # They change what every program does, or what Nix does, before the fence is there.
-_NEVER_SET = {
-    "LD_PRELOAD",
-    "LD_AUDIT",
-    "PYTHONHOME",
-    "GIT_CONFIG_COUNT",
-    "GIT_EXEC_PATH",
-    "GIT_CONFIG_GLOBAL",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PERL5OPT",
-    "RUBYOPT",
-    "IFS",
-    "OLDPWD",
-    "PPID",
-    "PS1",
-    "RANDOM",
-    "SHLVL",
-    "_",
-}
+_NEVER_SET = frozenset(
+    [
+        "LD_PRELOAD",
+        "LD_AUDIT",
+        "PYTHONHOME",
+        "GIT_CONFIG_COUNT",
+        "GIT_EXEC_PATH",
+        "GIT_CONFIG_GLOBAL",
+        "SHELLOPTS",
+        "BASHOPTS",
+        "PERL5OPT",
+        "RUBYOPT",
+        "IFS",
+        "OLDPWD",
+        "PPID",
+        "PS1",
+        "RANDOM",
+        "SHLVL",
+        "_",
+    ]
+)
 
 
 class Ground:
@@ -83,9 +70,9 @@ class Ground:
         self.word, self.marker = secrets.token_hex(16), secrets.token_hex(16)
         self.random = secrets.token_hex(8)
         """What names outside of the ground begin with: nobody can know it before they are there."""
-        self.places = Places(os.path.join(_place(project, under), f"wavegen-verify-{secrets.token_hex(8)}"))
-        self.temporary = tuple(f"{place}/wavegen-{self.random}" for place in ("/tmp", "/var/tmp") if _writable(place))
-        self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm") if _writable(place)}
+        self.places = Places(os.path.join(place_for(project, under), f"wavegen-verify-{secrets.token_hex(8)}"))
+        self.temporary = tuple(f"{place}/wavegen-{self.random}" for place in ("/tmp", "/var/tmp") if writable(place))
+        self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm") if writable(place)}
         self.facts: dict[str, Any] = {}
         self.values: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -177,15 +164,15 @@ class Ground:
             "other home": f"{self.places.other_home}/.ssh/id_ed25519",
             "git": "git" if self.via == "docker" else find("git", self.root, tuple(SYSTEM_PATH.split(":"))),
             "setuid helper": f"{self.project}/setuid-helper",
-            "filters": _filters(),
-            "memory share": _memory() * MEMORY_SHARE // 100,
+            "filters": host_facts.filters(),
+            "memory share": host_facts.memory() * MEMORY_SHARE // 100,
             "host name": digest(os.uname().nodename),
             "unheard of": [f"WG_{self.random}", f"wg.{self.random}"],
             "passed values": [digest(value) for value in self.values.values() if value.startswith("passed-")],
-            "mounts": _mounts(),
+            "mounts": host_facts.mounts(),
             "engine's mounts": docker.MOUNTED if self.via == "docker" else (),
             "search path": [*SYSTEM_PATH.split(":"), *self._search_path()],
-            **{f"namespace {name}": {name: inode} for name, inode in host_namespaces().items()},
+            **{f"namespace {name}": {name: inode} for name, inode in host_facts.namespaces().items()},
         }
 
     def own(self) -> None:
@@ -294,7 +281,7 @@ class Ground:
             case HostPath():
                 return self.absolute(value)
             case Inodes(paths=paths):
-                return _inodes(self.absolute(path) for path in paths if not self._leads_to_hidden(path, policy)) or None
+                return host_facts.inodes(self.absolute(path) for path in paths if not self._leads_to_hidden(path, policy)) or None
             case Fact(name=name):
                 return self._fact(name, policy)
             case tuple():
@@ -331,7 +318,9 @@ class Ground:
     def _shown(self, policy: Policy) -> list[list[Any]]:
         """What is shown where, by inode; the home is another one, which is not there yet."""
         rules = [rule for rule in policy.paths if rule.access in (Access.READ, Access.WRITE) and rule.source is None and not rule.weaker]
-        return _inodes(self.absolute(rule.path) for rule in rules if governing(policy, rule.path) is rule and not self._leads_to_hidden(rule.path, policy))
+        return host_facts.inodes(
+            self.absolute(rule.path) for rule in rules if governing(policy, rule.path) is rule and not self._leads_to_hidden(rule.path, policy)
+        )
 
     def _masks(self, policy: Policy) -> list[str]:
         """What is hidden, and must be empty."""
@@ -353,7 +342,7 @@ class Ground:
             rule = governing(policy, HostPath(Anchor.ROOT, place.lstrip("/")))
             if rule and rule.access in (Access.HIDE, Access.SCRATCH) and place != "/" and not within(self.base, place):
                 hidden.append(place)
-        return _inodes(hidden)
+        return host_facts.inodes(hidden)
 
     def has(self, need: Need) -> bool:
         """Whether this machine has what an expectation needs."""
@@ -367,9 +356,9 @@ class Ground:
             case Need.NOT_ROOT:
                 return os.geteuid() != 0
             case Need.BOUND_PROCESSES:
-                return os.geteuid() != 0 or _makes_groups()
+                return os.geteuid() != 0 or host_facts.makes_groups()
             case Need.SCOPES:
-                return _landlock() >= _WITH_SCOPES
+                return host_facts.landlock_abi() >= host_facts.WITH_SCOPES
             case _:
                 assert_never(need)
 
@@ -406,130 +395,5 @@ def digest(text: str) -> str:
     return hashlib.sha256(os.fsencode(text)).hexdigest()
 
 
-def host_namespaces() -> dict[str, int]:
-    """The inode of each namespace of this process."""
-    return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES if os.path.exists(f"/proc/self/ns/{name}")}
-
-
 def _of_image(rule: PathRule) -> bool:
     return rule.source is not None and rule.source.anchor is Anchor.IMAGE
-
-
-def _inodes(paths: Iterable[str]) -> list[list[Any]]:
-    found = []
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue
-        found.append([path, status.st_dev, status.st_ino])
-    return found
-
-
-def _filters() -> int:
-    """How many system call filters this process has (since Linux 5.9); before, 0, or -1 where it has some."""
-    with open("/proc/self/status", encoding="ascii") as stream:
-        status = dict(line.rstrip("\n").split(":\t", 1) for line in stream if ":\t" in line)
-    return int(status["Seccomp_filters"]) if "Seccomp_filters" in status else 0 if status.get("Seccomp", "0") == "0" else -1
-
-
-_WITH_SCOPES = 6
-
-
-def _landlock() -> int:
-    """The ABI of the kernel's Landlock, asked for as landlock(7) says; below 1 where there is none."""
-    syscall = ctypes.CDLL(None).syscall
-    syscall.restype = ctypes.c_long
-    return int(syscall(ctypes.c_long(444), None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
-
-
-def _makes_groups() -> bool:
-    """Whether a control group that counts processes can be made here: as the wrappers do it, of either version."""
-    with open("/proc/self/cgroup", encoding="utf-8") as stream:
-        groups = {names: path.rstrip("\n") for _, names, path in (line.split(":", 2) for line in stream)}
-    places = [f"/sys/fs/cgroup/pids{groups.get('pids', '')}", "/sys/fs/cgroup/pids"]
-    place = f"/sys/fs/cgroup{groups.get('', '')}".rstrip("/")
-    while within(place, "/sys/fs/cgroup"):
-        with contextlib.suppress(OSError), open(f"{place}/cgroup.subtree_control", encoding="ascii") as stream:
-            places += [place] if "pids" in stream.read().split() else []
-        place = os.path.dirname(place)
-    for name in (f"{place}/wavegen-verify-{os.getpid()}" for place in places):
-        with contextlib.suppress(OSError):
-            os.mkdir(name)
-            os.rmdir(name)
-            return True
-    return False
-
-
-def _memory() -> int:
-    """Bytes of the machine, as the wrappers read them."""
-    with open("/proc/meminfo", encoding="ascii") as stream:
-        return int(stream.readline().split()[1]) * 1024
-
-
-def _mounts() -> list[str]:
-    """What is mounted where on the host: device and mount point of each (proc(5), mountinfo).
-
-    Not what of a device it is: of control groups a namespace of its own shows another.
-    """
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
-        return [f"{fields[2]} {fields[4]}" for fields in map(str.split, stream)]
-
-
-def _place(project: Project, under: str | None) -> str:
-    """A directory for all of it: where nobody else can exchange what is in it, nor any shell write.
-
-    Temporary files are private in every shell, also of other projects; beside the project, agents may be at work. Programs
-    must be able to run there.
-    """
-    candidates = (under,) if under else (tempfile.gettempdir(), "/var/tmp")
-    for candidate in candidates:
-        place = os.path.realpath(candidate)
-        if _usable(place) and _ours(place) and not _in_reach(place, project):
-            return place
-    hint = "name a directory that only you can write, in which programs may run, and that no shell shows: --under DIR"
-    raise MachineError(f"{' and '.join(map(one_line, candidates))} cannot hold the throw-away project", hint)
-
-
-def _writable(place: str) -> bool:
-    return os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)
-
-
-def _usable(place: str) -> bool:
-    """Whether a project can lie there: its path, spelled as a file name, keeps its home."""
-    known = place.isprintable() and len(place.replace("/", "%2F").encode()) < _LONGEST
-    return known and _writable(place) and not os.statvfs(place).f_flag & os.ST_NOEXEC
-
-
-def _ours(place: str) -> bool:
-    """Whether nobody else can rename what is in it: neither there nor in a directory above."""
-    while True:
-        found = os.stat(place)
-        others = stat.S_IWOTH if _private_group(found) else stat.S_IWOTH | stat.S_IWGRP
-        if found.st_uid not in (0, os.geteuid(), _OVERFLOW) or (found.st_mode & others and not found.st_mode & stat.S_ISVTX):
-            return False
-        if place == "/":
-            return True
-        place = os.path.dirname(place)
-
-
-def _private_group(found: os.stat_result) -> bool:
-    """Whether the group is its owner's alone, as distributions make one for each user: by the number, and nobody else in it."""
-    try:
-        return found.st_gid == found.st_uid and not grp.getgrgid(found.st_gid).gr_mem
-    except KeyError:
-        return False
-
-
-def _in_reach(place: str, project: Project) -> bool:
-    """Whether a shell may write there: in a project, or where the manifest grants something."""
-    anchors = {Anchor.ROOT: "/", Anchor.HOME: os.path.expanduser("~"), Anchor.PROJECT: project.root}
-    rules = [rule for shell in project.plan.fences() for rule in shell.paths if rule.origin.at and rule.path.anchor in anchors]
-    granted = [os.path.realpath(os.path.join(anchors[rule.path.anchor], rule.path.tail)) for rule in rules if rule.access in (Access.READ, Access.WRITE)]
-    if any(within(place, path) for path in (project.root, *granted)):
-        return True
-    while not os.path.lexists(os.path.join(place, ".wavegen/plan.json")):
-        if place == "/":
-            return False
-        place = os.path.dirname(place)
-    return True

@@ -23,7 +23,8 @@ from typing import Any
 from wavegen import containers
 from wavegen.entry import Entry, end
 from wavegen.errors import FenceError
-from wavegen.ground import host_namespaces, piped
+from wavegen.ground import piped
+from wavegen.host_facts import namespaces
 from wavegen.kept import key
 from wavegen.probes import Answer, State
 
@@ -207,7 +208,7 @@ def forged(entry: Entry) -> Iterator[Answer]:
     if not found.isdigit():
         yield Answer("SANDBOX_ACTIVE=1", State.UNKNOWN, "nothing was run")
     else:
-        yield _told("SANDBOX_ACTIVE=1", "fenced all the same", reached=int(found) == host_namespaces().get("mnt"))
+        yield _told("SANDBOX_ACTIVE=1", "fenced all the same", reached=int(found) == namespaces().get("mnt"))
 
 
 def unfenceable(entry: Entry) -> Iterator[Answer]:
