@@ -185,19 +185,13 @@ def exchanged(text: str, *changes: tuple[str, str]) -> str:
     return text
 
 
-SCOPES = "  words+=(--landlock best-effort --scope abstract --scope signal)\n"
+SCOPES = "  REPLIES=(--landlock best-effort --scope abstract --scope signal)\n"
 FILTER = '  wg_session+=(--seccomp "$wg_filter")\n'
 
 
 def without_landlock(text: str) -> str:
     """The wrapper without the second layer, but with the bounds: the first one must be missed on its own."""
-    assert text.count(SCOPES) == 1
-    before, _, after = text.partition(SCOPES)
-    layer, held, after = after.partition('  held_once "${words[@]}"\n')
-    assert held
-    assert "--write-try" in layer
-    assert "--limit" not in layer
-    return before + held + after
+    return exchanged(text, ('  shim_rights\n  words+=("${REPLIES[@]}")\n', ""))
 
 
 def without_filter(text: str) -> str:
@@ -563,8 +557,8 @@ def test_a_home_of_the_host_is_noticed(course: Course) -> None:
         mutated(
             course,
             "default",
-            'home | project | keep) wg_mounts+=(--bind "${wg_from[i]}" "$at") ;;',
-            'home | project | keep) wg_mounts+=(--bind "$at" "$at") ;;',
+            'home | project | keep | worktree) wg_mounts+=(--bind "${wg_from[i]}" "$at") ;;',
+            'home | project | keep | worktree) wg_mounts+=(--bind "$at" "$at") ;;',
         ),
     )
     assert error == ""
