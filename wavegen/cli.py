@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -67,6 +67,7 @@ def cli() -> None:
       wavegen run CMD    one command inside, from the manifest as it is now
       wavegen verify     try to get out of every shell, and report what held
       wavegen audit      what shells left behind that the host would run
+      wavegen doctor     what this machine can hold, and what mends it
 
     Exit status: 0 done, 1 findings, 2 manifest or usage, 3 the machine, 70 a bug; `run`: the command's own, or 125
     where the fence could not be built.
@@ -454,6 +455,86 @@ def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool
     elif shown and not as_json:
         _tell("note", "after you have read it: wavegen audit --accept")
     sys.exit(found.status if shown or not found.complete else 0)
+
+
+@cli.command()
+@_MANIFEST
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.option("--fix-hints", is_flag=True, help="Print only the commands that mend, as a shell script to be read; nothing is run.")
+@click.option("--message", metavar="TEXT", help="Say what an error message means, and what to do; `-` reads it from the input.")
+def doctor(manifest: str | None, *, as_json: bool, fix_hints: bool, message: str | None) -> None:
+    """Say what this machine can hold of the manifest, and why not.
+
+    Namespaces, mounts, filters and engines are tried, not guessed; nothing is changed, left behind, or asked of the network.
+    Without a manifest it looks at the machine alone.
+
+    \b
+      wavegen doctor
+      wavegen doctor --fix-hints >mend.sh
+      wavegen doctor --message 'bwrap: setting up uid map: Permission denied'
+      nix develop 2>&1 | wavegen doctor --message -
+
+    Exit status: 0 all is there that the manifest needs, 1 something of it holds less here, 3 a shell of it cannot start here.
+    With --message: 0 the message is known, 1 it is not.
+    """
+    from wavegen.doctor import collect, exit_code, show
+    from wavegen.doctor.machine import ThisMachine
+    from wavegen.errors import UsageError
+    from wavegen.quote import json_text
+
+    if as_json and fix_hints:
+        raise UsageError("--fix-hints prints a script, not JSON", "leave one of them out")
+    if message is not None:
+        if fix_hints:
+            raise UsageError("--message asks about a text, --fix-hints about this machine", "leave one of them out")
+        _explain_message(message, as_json=as_json)
+    loaded = collect.found(manifest)
+    checks = collect.checks(ThisMachine(loaded.root if loaded else ""), loaded, _looked_at())
+    if as_json:
+        click.echo(json_text(show.as_json(checks, manifest=loaded.plan.manifest if loaded else "")), nl=False)
+    elif fix_hints:
+        for line in show.script(checks):
+            click.echo(line)
+    else:
+        colour = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        for line in show.table(checks, colour=colour):
+            click.echo(line)
+        _tell("note", show.summary(checks, manifest=loaded is not None))
+    sys.exit(exit_code(checks))
+
+
+_MESSAGE_LIMIT = 1 << 20
+
+
+def _explain_message(message: str, *, as_json: bool) -> NoReturn:
+    from wavegen.doctor import show
+    from wavegen.errors import UsageError
+    from wavegen.quote import json_text
+    from wavegen.troubles import recognise
+
+    text = click.get_binary_stream("stdin").read(_MESSAGE_LIMIT).decode("utf-8", "replace") if message == "-" else message
+    if not text.strip():
+        raise UsageError("the message is empty", "give the text of an error, or - to read it")
+    troubles = recognise(text)
+    if as_json:
+        click.echo(json_text(show.troubles_json(troubles)), nl=False)
+    else:
+        for line in show.recognised(troubles):
+            click.echo(line)
+    if not troubles:
+        _tell("note", "this message is not known; wavegen doctor looks at the machine")
+    sys.exit(0 if troubles else 1)
+
+
+def _looked_at() -> Any:
+    """What is looked at, on a terminal: a line that the next one wipes out."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(what: str) -> None:
+        if terminal:
+            click.echo(f"\r\033[K{f'looking at: {what}' if what else ''}", nl=False, err=True)
+
+    return show
 
 
 @cli.group()

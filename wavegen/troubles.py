@@ -84,7 +84,7 @@ def _bubblewrap() -> Iterator[Trouble]:
         pattern=r"Creating new namespace failed: (Invalid argument|Function not implemented)",
         cause="the kernel knows no such namespaces: WSL 1, gVisor, or a kernel built without them",
         remedy="move the distribution to WSL 2 (in PowerShell), or take a kernel that has them",
-        commands=("wsl.exe --set-version \"$WSL_DISTRO_NAME\" 2",),
+        commands=('wsl.exe --set-version "$WSL_DISTRO_NAME" 2',),
     )
     yield Trouble(
         name="new-namespace",
