@@ -18,7 +18,7 @@ from wavegen.planner import plan
 # A module imports only from rows above its own, and from modules that stand before it in its row.
 ROWS = (
     ("wavegen",),  # the version
-    ("errors", "quote"),
+    ("errors", "quote", "troubles"),
     ("nodes",),
     ("decode",),
     ("manifest", "schema"),
@@ -32,7 +32,8 @@ ROWS = (
     ("probes", "probes.score", "probes.expect", "probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
     ("tools", "output", "git", "repository", "kept", "project", "launch", "report", "surroundings", "registries", "recognise", "starter"),
-    ("outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "given", "sandbox", "learn", "audit"),
+    ("containers", "outside", "planting", "ground", "entry", "trials", "verify", "log", "child", "given", "sandbox", "learn", "audit"),
+    ("doctor", "doctor.machine", "doctor.kernel", "doctor.bubblewrap", "doctor.programs", "doctor.nix", "doctor.engines", "doctor.collect", "doctor.show"),
     ("cli",),
     ("__main__",),
 )
@@ -75,6 +76,7 @@ TOUCH_THE_MACHINE = {
     "starter",
     "resources",
     "cli",
+    "containers",
     "outside",
     "ground",
     "planting",
@@ -87,6 +89,11 @@ TOUCH_THE_MACHINE = {
     "sandbox",
     "learn",
     "audit",
+    "doctor.machine",
+    "doctor.kernel",
+    "doctor.nix",
+    "doctor.collect",
+    "doctor.engines",
 }
 THIRD_PARTY = {"cli": {"click"}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
 
@@ -174,7 +181,7 @@ def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
     }
     assert callers <= (
         {"output", "kept", "surroundings", "registries", "recognise", "starter", "resources", "cli", "outside", "planting", "ground", "entry", "trials"}
-        | {"launch", "child", "learn"}
+        | {"launch", "child", "learn", "doctor.machine"}
         if call == "open"
         else set()
     )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from wavegen import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BUG = 70
 
@@ -512,7 +515,7 @@ def _explain_message(message: str, *, as_json: bool) -> NoReturn:
     from wavegen.quote import json_text
     from wavegen.troubles import recognise
 
-    text = click.get_binary_stream("stdin").read(_MESSAGE_LIMIT).decode("utf-8", "replace") if message == "-" else message
+    text = sys.stdin.buffer.read(_MESSAGE_LIMIT).decode("utf-8", "replace") if message == "-" else message
     if not text.strip():
         raise UsageError("the message is empty", "give the text of an error, or - to read it")
     troubles = recognise(text)
@@ -526,7 +529,7 @@ def _explain_message(message: str, *, as_json: bool) -> NoReturn:
     sys.exit(0 if troubles else 1)
 
 
-def _looked_at() -> Any:
+def _looked_at() -> Callable[[str], None]:
     """What is looked at, on a terminal: a line that the next one wipes out."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from wavegen import backends, project
-from wavegen.doctor import Check, Needs, State, bubblewrap, engines, failed, fine, kernel, names, nix, programs, weaker
+from wavegen.doctor import Check, Needs, bubblewrap, engines, failed, fine, kernel, names, nix, programs, weaker
 from wavegen.doctor.machine import Machine
 from wavegen.errors import UsageError
 from wavegen.nodes import Source
@@ -107,8 +107,3 @@ def tree(loaded: project.Project, needs: Needs) -> Iterator[Check]:
 def _listed(found: list[Finding] | tuple[Finding, ...]) -> str:
     shown = "; ".join(map(str, found[:_SHOWN]))
     return shown + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
-
-
-def settled(checks_: tuple[Check, ...]) -> bool:
-    """Whether there is nothing to mend."""
-    return all(check.state is State.OK for check in checks_)

@@ -124,7 +124,7 @@ def barriers(machine: Machine, program: str) -> Iterator[Barrier]:
         # Seccomp: 2 says that a filter is in force (proc(5)).
         held = "a filter of its engine is in force, and " if re.search(r"^Seccomp:\s*2", machine.read("/proc/self/status") or "", re.MULTILINE) else ""
         yield Barrier(
-            f"this is a container ({where}): {held}its engine decides about namespaces",
+            f"there are marks of a container ({where}): {held}its engine decides about namespaces",
             "start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined (weaker), or use backend: landlock",
         )
 
@@ -171,7 +171,7 @@ def _system(machine: Machine, needs: Needs) -> Check:
     release, processor = machine.kernel()
     which = wsl(machine)
     where = container(machine)
-    found = f"Linux {release} on {processor}" + (f", WSL {which}" if which else "") + (f", in a container ({where})" if where else "")
+    found = f"Linux {release} on {processor}" + (f", WSL {which}" if which else "") + (f", with marks of a container ({where})" if where else "")
     fences = (*needs.mounted(), *needs.started_by(BackendName.LANDLOCK))
     if which == 1:
         return failed("kernel", GROUP, found, fences, remedy="move the distribution to WSL 2, in PowerShell", hopeless=True)

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from wavegen.doctor import Check, Needs, absent, fine, weaker
 from wavegen.doctor.machine import Machine
 from wavegen.doctor.programs import version
-from wavegen.policy import Access, Anchor, Policy
+from wavegen.policy import Access, Anchor, HostPath, Policy
 from wavegen.troubles import recognise
 
 GROUP = "nix"
 _FEATURES = {"nix-command", "flakes"}
 _LEAST, _NEWER, _CONFIG = (2, 4), (2, 19), (2, 20)
 """Flakes came with 2.4; 2.19 reads them at any path; 2.20 renamed `show-config`."""
-_SOCKETS = ("nix/var/nix/daemon-socket", "nix/var/nix")
+_SOCKET = HostPath(Anchor.ROOT, "nix/var/nix/daemon-socket/socket")
 
 
 def checks(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -45,9 +45,9 @@ def _settings(machine: Machine, needs: Needs, program: str, show: tuple[str, ...
     if not settings:
         yield weaker("flakes", GROUP, f"nix {' '.join(show)} says nothing: {done.words()}", "whether nix develop works is not known", remedy="see nix.conf")
         return
-    lacking = sorted(_FEATURES - set(settings.get("experimental-features", "").split()) - (set() if done.worked else {"flakes"}))
-    if not done.worked and "nix-command" not in lacking:
-        lacking.append("nix-command")
+    # Where it had to be switched on to be asked, it is not on.
+    on = set(settings.get("experimental-features", "").split()) - (set() if done.worked else {"nix-command"})
+    lacking = sorted(_FEATURES - on)
     if lacking:
         known = recognise("error: experimental Nix feature 'flakes' is disabled")
         found = f"switched off: {', '.join(lacking)}"
@@ -88,4 +88,7 @@ def _names(uid: int) -> set[str]:
 
 
 def _reaches(fence: Policy) -> bool:
-    return any(rule.path.anchor is Anchor.ROOT and rule.path.tail.startswith(_SOCKETS) and rule.access in (Access.READ, Access.WRITE) for rule in fence.paths)
+    """Whether the daemon's socket is shown: of the rules about what holds it the deepest decides."""
+    above = [rule for rule in fence.paths if rule.path.holds(_SOCKET)]
+    deepest = max(above, key=lambda rule: len(rule.path.parts()), default=None)
+    return deepest is not None and deepest.access in (Access.READ, Access.WRITE)

@@ -24,7 +24,7 @@ def checks(machine: Machine, needs: Needs) -> Iterator[Check]:
     yield _python(machine, needs)
     yield _git(machine)
     for persona in needs.plan.personas:
-        yield _agent(machine, needs, persona)
+        yield _agent(machine, persona)
     started = {agent.binary for persona in needs.plan.personas for agent in persona.agents}
     yield from _others(machine, tuple(name for name in _KNOWN if name not in started))
     yield _srt(machine)
@@ -91,7 +91,7 @@ def _git(machine: Machine) -> Check:
     return fine("git", GROUP, f"{program} {_dotted(version(machine.run((program, '--version')))) or 'does not run'}")
 
 
-def _agent(machine: Machine, needs: Needs, persona: PersonaPolicy) -> Check:
+def _agent(machine: Machine, persona: PersonaPolicy) -> Check:
     """The first of a persona's programs that is there, and whether it is inside."""
     check = f"persona {persona.name}"
     if not persona.agents:
@@ -137,19 +137,13 @@ def _others(machine: Machine, unnamed: tuple[str, ...]) -> Iterator[Check]:
         if path := machine.find(name):
             yield fine(name, AGENTS, path)
         else:
-            yield absent(name, AGENTS, f"{name} is not on the PATH", "nothing: no persona starts it")
+            yield absent(name, AGENTS, f"{name} is not on the PATH, and no persona starts it", "")
 
 
 def _srt(machine: Machine) -> Check:
     program = machine.find("srt")
     if not program:
-        return absent(
-            "srt",
-            AGENTS,
-            "srt is not on the PATH",
-            "nothing of wavegen's own; .wavegen/srt is for it alone",
-            remedy="npm install -g @anthropic-ai/sandbox-runtime",
-        )
+        return absent("srt", AGENTS, "srt is not on the PATH; .wavegen/srt is for it alone", "")
     missing = [name for name in ("rg", "socat", "bwrap") if not machine.find(name)]
     if missing:
         return weaker("srt", AGENTS, program, f"srt does not start without {' and '.join(missing)}", remedy="install ripgrep, socat and bubblewrap")
