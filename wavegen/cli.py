@@ -492,7 +492,7 @@ def doctor(manifest: str | None, *, as_json: bool, fix_hints: bool, message: str
             raise UsageError("--message asks about a text, --fix-hints about this machine", "leave one of them out")
         _explain_message(message, as_json=as_json)
     loaded = collect.found(manifest)
-    checks = collect.checks(ThisMachine(loaded.root if loaded else ""), loaded, _looked_at())
+    checks = collect.checks(ThisMachine(avoided=collect.writable(loaded)), loaded, _looked_at())
     if as_json:
         click.echo(json_text(show.as_json(checks, manifest=loaded.plan.manifest if loaded else "")), nl=False)
     elif fix_hints:
@@ -515,7 +515,9 @@ def _explain_message(message: str, *, as_json: bool) -> NoReturn:
     from wavegen.quote import json_text
     from wavegen.troubles import recognise
 
-    text = sys.stdin.buffer.read(_MESSAGE_LIMIT).decode("utf-8", "replace") if message == "-" else message
+    text = message
+    if message == "-":
+        text = sys.stdin.buffer.read(_MESSAGE_LIMIT).decode("utf-8", "replace") if sys.stdin else ""
     if not text.strip():
         raise UsageError("the message is empty", "give the text of an error, or - to read it")
     troubles = recognise(text)

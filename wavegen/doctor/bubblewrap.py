@@ -12,6 +12,7 @@ from wavegen.doctor.kernel import NAMESPACES, Barrier, barriers, masked, profile
 from wavegen.doctor.machine import Done, Machine
 from wavegen.manifest import BackendName
 from wavegen.policy import Policy
+from wavegen.quote import sh
 from wavegen.seccomp import Arch
 from wavegen.seccomp.bpf import assembled
 
@@ -67,7 +68,7 @@ def _version(machine: Machine, program: str, fences: tuple[Policy, ...]) -> Chec
     found = f"{done.out.strip() or done.words()} at {program}" + (f" ({real})" if real != program else "")
     if machine.uid != 0 and machine.mode(program) & stat.S_ISUID:
         costs = "it refuses options of the fence, and a mistake in it is root's"
-        commands = (f"sudo chmod u-s {program}",)
+        commands = (f"sudo chmod u-s {sh(program)}",)
         return weaker("bubblewrap", GROUP, f"{found}, setuid root", costs, remedy="take the bit away where users may make namespaces", commands=commands)
     if not match:
         return failed("bubblewrap", GROUP, found, fences, remedy=INSTALL, said=done.said)
@@ -149,7 +150,7 @@ def _mending(machine: Machine, program: str, option: str, done: Done) -> tuple[s
     if "Unknown option" in done.said:
         return "install bubblewrap 0.8.0 or newer, or use nix develop, which brings its own", ("nix develop",)
     if machine.uid != 0 and machine.mode(program) & stat.S_ISUID:
-        return "bwrap is setuid root: take the bit away", (f"sudo chmod u-s {program}",)
+        return "bwrap is setuid root: take the bit away", (f"sudo chmod u-s {sh(program)}",)
     if why := next(barriers(machine, program), None):
         return f"{why.found}: {why.remedy}", why.commands
     return "see what it says, and dmesg", ()

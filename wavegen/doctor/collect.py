@@ -9,9 +9,11 @@ from wavegen import backends, project
 from wavegen.doctor import Check, Needs, bubblewrap, engines, failed, fine, kernel, names, nix, programs, weaker
 from wavegen.doctor.machine import Machine
 from wavegen.errors import UsageError
+from wavegen.kept import state
 from wavegen.nodes import Source
 from wavegen.output import Finding, Reason, Tree
 from wavegen.planner import plan
+from wavegen.policy import Access, Anchor
 
 _NOTHING = b"metadata: {name: none}\n"
 """What is taken where there is no manifest: the shells that every manifest has."""
@@ -45,6 +47,21 @@ def _above() -> bool:
             return False
         here = os.path.dirname(here)
     return True
+
+
+def writable(loaded: project.Project | None) -> tuple[str, ...]:
+    """Where shells of the project may have put programs: the project, what is kept for it, and what is granted for writing."""
+    if loaded is None:
+        return ()
+    home = os.path.expanduser("~")
+    bases = {Anchor.ROOT: "/", Anchor.HOME: home, Anchor.PROJECT: loaded.root}
+    granted = {
+        os.path.realpath(os.path.join(bases[rule.path.anchor], rule.path.tail))
+        for fence in loaded.plan.fences()
+        for rule in fence.paths
+        if fence.fenced and rule.access is Access.WRITE and rule.path.tail and rule.path.anchor in bases
+    }
+    return (loaded.root, os.path.dirname(state(loaded.root)), *sorted(granted))
 
 
 def needs_of(loaded: project.Project | None) -> Needs:

@@ -12,6 +12,7 @@ from wavegen.doctor import Check, Needs, State, absent, failed, fine, weaker
 from wavegen.doctor.machine import Done, Machine
 from wavegen.manifest import BackendName
 from wavegen.policy import Policy
+from wavegen.quote import sh
 
 GROUP = "containers"
 SOCKET = "unix:///var/run/docker.sock"
@@ -175,5 +176,5 @@ def _image(machine: Machine, needs: Needs, kind: str, wanted: tuple[Policy, ...]
     done = machine.run((machine.find(kind), "image", "inspect", "-f", "{{.Id}}", reference))
     if done.worked:
         return fine("image", GROUP, f"{reference} is here")
-    build = f"{kind} build -t {reference} .wavegen/docker" if needs.plan.image.local else f"{kind} pull {reference}"
+    build = f"{kind} build -t {sh(reference)} .wavegen/docker" if needs.plan.image.local else f"{kind} pull {sh(reference)}"
     return failed("image", GROUP, f"the image {reference} is not here", wanted, remedy=build, said=done.said, commands=(build,))

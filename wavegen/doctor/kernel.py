@@ -151,6 +151,8 @@ def profile(path: str, *, strict: bool) -> str:
 def profile_commands(machine: Machine, program: str) -> tuple[str, ...]:
     """The commands that install a profile for a program where it really lies, and load it."""
     path = machine.real(program)
+    if not path.isprintable():
+        return ()  # a line's end in it would be another line of the profile
     strict = (machine.read(UNCONFINED) or "0").strip() != "0"
     name = "wavegen-" + (re.sub(r"[^A-Za-z0-9]+", "-", path).strip("-") or "bwrap")
     file = f"/etc/apparmor.d/{name}"

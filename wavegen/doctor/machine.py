@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wavegen.tools import SYSTEM, directories, find
+from wavegen.tools import SYSTEM, within
 
 SECONDS = 10.0
 """How long a trial may take. An engine that does not answer would hang for ever."""
@@ -70,7 +70,7 @@ class Machine(Protocol):
         """Whether this user may: os.R_OK, os.W_OK."""
 
     def find(self, name: str) -> str:
-        """A program's path: the system's, else the first of the PATH outside of the project; empty where there is none."""
+        """A program's path: the system's, else the first of the PATH that no shell can have written; empty where there is none."""
 
     def real(self, path: str) -> str:
         """A path without links."""
@@ -86,8 +86,8 @@ class Machine(Protocol):
 class ThisMachine:
     """The one that this process runs on."""
 
-    root: str
-    """The project, whose programs are nobody's answer. Empty: none."""
+    avoided: tuple[str, ...] = ()
+    """Directories that shells may write: no program from there is run."""
     uid: int = field(default_factory=os.geteuid)
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -136,8 +136,14 @@ class ThisMachine:
 
     def find(self, name: str) -> str:
         """As the wrappers look for it."""
-        outside = self.root or "/nonexistent"
-        return find(name, outside, (*SYSTEM, *directories(outside, self.variables.get("PATH", ""))))
+        for directory in (*SYSTEM, *self.variables.get("PATH", "").split(os.pathsep)):
+            path = os.path.join(directory, name)
+            if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK) and not self._avoided(path):
+                return path
+        return ""
+
+    def _avoided(self, path: str) -> bool:
+        return any(within(place, directory) for place in (os.path.normpath(path), os.path.realpath(path)) for directory in self.avoided)
 
     def real(self, path: str) -> str:
         """As realpath(3) says it."""
