@@ -89,10 +89,10 @@ def test_messages_are_found_among_other_lines_once_each() -> None:
 
 def test_a_long_line_is_judged_in_no_time() -> None:
     """Patterns are held against whatever a user pastes."""
-    for text in ("a" * 200_000, "TMPDIR" * 30_000, "unable to create file " * 9_000, "path 'x" * 20_000, "'/nix/store/a-source/" * 9_000):
+    for text in ("a" * 200_000, "TMPDIR" * 30_000, "unable to create file " * 9_000, "path 'x" * 20_000, "'/nix/store/a-source/" * 9_000, "TMPDIR\n" * 9_000):
         begun = time.monotonic()
         recognise(text)
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 5
 
 
 def test_names_of_troubles_are_unique_and_no_remedy_is_empty() -> None:
@@ -859,9 +859,9 @@ def test_programs_that_a_shell_may_have_written_are_not_run(tmp_path: Path) -> N
         directory.mkdir()
     (inside / "no-such-tool").write_text("#!/bin/sh\n")
     (inside / "no-such-tool").chmod(0o755)
-    (outside / "link").symlink_to(inside / "no-such-tool")
+    (outside / "no-such-link").symlink_to(inside / "no-such-tool")
     this = ThisMachine(avoided=(str(inside),), variables={"PATH": f"relative:{inside}:{outside}"})
-    assert this.find("no-such-tool") == this.find("link") == ""
+    assert this.find("no-such-tool") == this.find("no-such-link") == ""
     assert ThisMachine(variables={"PATH": f"{inside}"}).find("no-such-tool") == f"{inside}/no-such-tool"
 
 

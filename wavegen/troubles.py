@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+_LONGEST = 2000
+"""Characters of a line that are looked at: no message is longer, and a search takes the square of it."""
 _DOCTOR = ("wavegen doctor --fix-hints",)
 
 
@@ -34,7 +36,7 @@ def recognise(text: str) -> tuple[Trouble, ...]:
     """The troubles that a text speaks of, in the order of its lines; of one line the first entry of the table holds."""
     found: dict[str, Trouble] = {}
     for line in text.splitlines():
-        trouble = next((trouble for trouble in TROUBLES if trouble.matches(line)), None)
+        trouble = next((trouble for trouble in TROUBLES if trouble.matches(line[:_LONGEST])), None)
         if trouble:
             found.setdefault(trouble.name, trouble)
     return tuple(found.values())

@@ -26,6 +26,7 @@ LEAST = (0, 8, 0)
 # What the wrappers ask for besides what the plan says (runtime/places.sh, direct.sh, bubblewrap.sh): in groups that make sense alone.
 MOUNTS = (
     ("--dev", "/dev"),
+    ("--dev-bind", "/dev/null", "/dev/null"),
     ("--proc", "/proc"),
     ("--ro-bind", "/proc/sys", "/proc/sys"),
     ("--ro-bind-try", "/proc/irq", "/proc/irq"),
@@ -122,7 +123,8 @@ def _fence(machine: Machine, program: str, needs: Needs) -> Iterator[Check]:
         if done.worked:
             continue
         stopped |= {fence.name: fence for fence in alike}
-        parts = {part: found for part in asked if not (found := machine.run((program, *BASE, *_with(part), *RUN), given=given)).worked}
+        alone = {part: machine.run((program, *BASE, *_with(part), *RUN), given=given if part == _FILTER else b"") for part in asked}
+        parts = {part: found for part, found in alone.items() if not found.worked}
         broken |= parts or {("all of it together",): done}
     if not broken:
         yield fine("fence", GROUP, "builds what the wrappers ask for")
