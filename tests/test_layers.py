@@ -18,7 +18,7 @@ from wavegen.planner import plan
 # A module imports only from rows above its own, and from modules that stand before it in its row.
 ROWS = (
     ("wavegen",),  # the version
-    ("errors", "quote", "terminal"),
+    ("errors", "quote", "terminal", "troubles"),
     ("nodes",),
     ("decode",),
     ("manifest", "schema"),
@@ -37,7 +37,21 @@ ROWS = (
     ("containers", "outside", "host_facts", "place", "planting", "ground", "entry", "trials", "verify"),
     ("log", "child", "given", "sandbox", "learn", "audit"),
     ("suggest", "remedy", "explained", "explain_paths", "explain_tools", "explain", "plan_diff", "earlier"),
-    ("cli_progress", "cli_messages", "cli_manual", "cli_completion", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain", "cli"),
+    ("doctor", "doctor.machine", "doctor.kernel", "doctor.bubblewrap", "doctor.programs", "doctor.nix", "doctor.engines", "doctor.collect", "doctor.show"),
+    (
+        "cli_progress",
+        "cli_messages",
+        "cli_manual",
+        "cli_completion",
+        "cli_verify",
+        "cli_log",
+        "cli_audit",
+        "cli_seccomp",
+        "cli_plan",
+        "cli_explain",
+        "cli_doctor",
+        "cli",
+    ),
     ("__main__",),
 )
 ORDER = {module: place for place, module in enumerate(module for row in ROWS for module in row)}
@@ -46,7 +60,7 @@ ORDER = {module: place for place, module in enumerate(module for row in ROWS for
 BACK_ENDS = ("tree", "flake", "bwrap", "landlock", "guidance", "claude", "opencode", "gemini", "programs", "srt", "docker", "image", "compose")
 KNOWN = {("wavegen", "errors"), ("wavegen", "sandbox"), *(("backends", f"backends.{name}") for name in BACK_ENDS)}
 
-CLI = ("cli", "cli_messages", "cli_manual", "cli_completion", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain")
+CLI = ("cli", "cli_messages", "cli_manual", "cli_completion", "cli_verify", "cli_log", "cli_audit", "cli_seccomp", "cli_plan", "cli_explain", "cli_doctor")
 """What prints and exits: a group of commands, and the modules that hold the longer of them."""
 
 MACHINE = {
@@ -101,6 +115,11 @@ TOUCH_THE_MACHINE = {
     "sandbox",
     "learn",
     "audit",
+    "doctor.machine",
+    "doctor.kernel",
+    "doctor.nix",
+    "doctor.collect",
+    "doctor.engines",
 }
 THIRD_PARTY = {**{name: {"click"} for name in CLI}, "nodes": {"yaml"}, "backends._templates": {"jinja2"}}
 
@@ -204,7 +223,7 @@ def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
             "entry",
             "trials",
         }
-        | {"launch", "child", "learn", "cli_manual"}
+        | {"launch", "child", "learn", "cli_manual", "doctor.machine"}
         if call == "open"
         else set()
     )

@@ -11,6 +11,7 @@ import click
 
 from wavegen import VERSION, cli_completion, cli_manual
 from wavegen.cli_audit import audit
+from wavegen.cli_doctor import doctor
 from wavegen.cli_explain import explain
 from wavegen.cli_log import log
 from wavegen.cli_messages import MANIFEST, refuse, say, show, tell
@@ -75,6 +76,7 @@ def cli() -> None:
       wavegen run CMD    one command inside, from the manifest as it is now
       wavegen verify     try to get out of every shell, and report what held
       wavegen audit      what shells left behind that the host would run
+      wavegen doctor     what this machine can hold, and what mends it
     """
 
 
@@ -235,7 +237,7 @@ def init(directory: str, *, only_print: bool) -> None:
     click.echo("next: read it, then run wavegen render", err=True)
 
 
-for _verb in (audit, explain, log, plan, seccomp, verify):
+for _verb in (audit, doctor, explain, log, plan, seccomp, verify):
     cli.add_command(_verb)
 cli_manual.register(cli)
 cli_completion.register(cli)

@@ -38,6 +38,10 @@ class Waiting:
             signal.signal(signal.SIGALRM, self._before)
             self._show("")
 
+    def about(self, what: str) -> None:
+        """Show this from now on, where there is something."""
+        self._what = what or self._what
+
     def count(self, what: str, done: int, of: int) -> None:
         """Show how many of what is counted are done; the last count wipes it out."""
         if self._on:

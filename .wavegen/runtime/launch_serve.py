@@ -205,7 +205,7 @@ def _not_started(options: Options) -> NoReturn:
     os.waitpid(pid, 0)
     if any(words in said for words in ("setting up uid map", "new namespace", "Operation not permitted", "RTM_NEWADDR")):
         knobs = "user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
-        cannot("this machine does not let bwrap make namespaces", f"see {knobs} with sysctl")
+        cannot("this machine does not let bwrap make namespaces", f"see {knobs} with sysctl; wavegen doctor says which")
     cannot("bwrap could not build the fence", "its message stands above")
 
 

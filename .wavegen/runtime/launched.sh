@@ -34,7 +34,7 @@ pythons() { # interpreters that may do, with colons between, into REPLY
 
 find_launcher() {
   [[ $wg_fallback != warn ]] || ! hopeless ||
-    cannot 'this machine does not let bwrap make namespaces' 'see user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns with sysctl'
+    cannot 'this machine does not let bwrap make namespaces' 'see user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns with sysctl; wavegen doctor says which'
   pythons || cannot 'python3 is not on the PATH' 'install python3 (3.10 or newer), or use nix develop'
   wg_pythons=$REPLY
   [[ -f $wg_runtime/launch.py ]] || die "$wg_runtime/launch.py is missing" 'run wavegen render'

@@ -43,7 +43,7 @@ not_started() {
   said=$("$wg_bwrap" "${wg_fence[@]}" -- /bin/sh -c : 2>&1 </dev/null)
   case $said in
     *'setting up uid map'* | *'new namespace'* | *'Operation not permitted'* | *'RTM_NEWADDR'*)
-      cannot 'this machine does not let bwrap make namespaces' 'see user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns with sysctl' ;;
+      cannot 'this machine does not let bwrap make namespaces' 'see user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns with sysctl; wavegen doctor says which' ;;
     *) cannot 'bwrap could not build the fence' 'its message stands above' ;;
   esac
 }

@@ -1,0 +1,126 @@
+"""All checks in order, on a machine, for a manifest or for none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from wavegen import backends, project
+from wavegen.doctor import Check, Needs, bubblewrap, engines, failed, fine, kernel, names, nix, programs, weaker
+from wavegen.doctor.machine import Machine
+from wavegen.errors import UsageError
+from wavegen.kept import state
+from wavegen.nodes import Source
+from wavegen.output import Finding, Reason, Tree
+from wavegen.planner import plan
+from wavegen.policy import Access, Anchor
+
+_NOTHING = b"metadata: {name: none}\n"
+"""What is taken where there is no manifest: the shells that every manifest has."""
+_SHOWN = 4
+
+Look = Callable[[Machine, Needs], Iterator[Check]]
+Progress = Callable[[str], None]
+PARTS: tuple[tuple[str, Look], ...] = (
+    (kernel.GROUP, kernel.checks),
+    (bubblewrap.GROUP, bubblewrap.checks),
+    (programs.GROUP, programs.checks),
+    (nix.GROUP, nix.checks),
+    (engines.GROUP, engines.checks),
+)
+
+
+def found(manifest: str | None) -> project.Project | None:
+    """The project to look at; None where there is no manifest here or above and none was named. Raises WavegenError for a bad one."""
+    if manifest is None and not _above():
+        return None
+    return project.load(manifest, accept=True)
+
+
+def _above() -> bool:
+    try:
+        here = os.path.realpath(os.getcwd())
+    except FileNotFoundError:
+        return False
+    while not os.path.lexists(os.path.join(here, project.MANIFEST)):
+        if here == os.path.dirname(here):
+            return False
+        here = os.path.dirname(here)
+    return True
+
+
+def writable(loaded: project.Project | None) -> tuple[str, ...]:
+    """Where shells of the project may have put programs: the project, what is kept for it, and what is granted for writing."""
+    if loaded is None:
+        return ()
+    home = os.path.expanduser("~")
+    bases = {Anchor.ROOT: "/", Anchor.HOME: home, Anchor.PROJECT: loaded.root}
+    granted = {
+        os.path.realpath(os.path.join(bases[rule.path.anchor], rule.path.tail))
+        for fence in loaded.plan.fences()
+        for rule in fence.paths
+        if fence.fenced and rule.access is Access.WRITE and rule.path.tail and rule.path.anchor in bases
+    }
+    return (loaded.root, os.path.dirname(state(loaded.root)), *sorted(granted))
+
+
+def needs_of(loaded: project.Project | None) -> Needs:
+    """What is asked of the machine."""
+    if loaded is None:
+        return Needs(plan=plan(Source(project.MANIFEST, _NOTHING), None, project.OVERLAY))
+    return Needs(plan=loaded.plan, root=loaded.root)
+
+
+def checks(machine: Machine, loaded: project.Project | None, progress: Progress) -> tuple[Check, ...]:
+    """Look at everything. `progress` is told what is looked at, and nothing at the end."""
+    needs = needs_of(loaded)
+    made: list[Check] = []
+    for name, look in PARTS:
+        progress(name)
+        made += look(machine, needs)
+    if loaded:
+        progress("project")
+        made += tree(loaded, needs)
+    progress("")
+    return tuple(made)
+
+
+def tree(loaded: project.Project, needs: Needs) -> Iterator[Check]:
+    """Whether what is rendered is what the manifest says now: what `render --check` finds."""
+    fences = tuple(fence for fence in needs.plan.fences() if fence.fenced)
+    fatal = [gap for gap in backends.gaps(loaded.plan) if gap.fatal]
+    if fatal:
+        yield failed("manifest", "project", fatal[0].what, fences, remedy=fatal[0].remedy)
+        return
+    try:
+        differs = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs).findings()
+    except UsageError as refused:
+        yield failed("rendered", "project", str(refused).removeprefix("wavegen: error: "), fences, remedy="see the message")
+        return
+    wrappers = {f".wavegen/bin/{name}" for name in names(fences)}
+    missing = {finding.path for finding in differs if finding.reason is Reason.MISSING}
+    edited = [finding for finding in differs if finding.reason is Reason.EDITED]
+    if not differs:
+        yield fine("rendered", "project", "up to date")
+    elif any(path.startswith(".wavegen/runtime/") for path in missing) or missing >= wrappers:
+        lacking = f"{len(missing)} files are missing" if len(missing) < len(differs) or loaded.known else "nothing is rendered"
+        yield failed("rendered", "project", lacking, fences, remedy="run wavegen render", commands=("wavegen render",))
+    elif edited:
+        costs = "what a shell holds is what was written into these, not what the manifest says"
+        commands = ("wavegen render --diff", "wavegen render")
+        yield weaker("rendered", "project", _listed(edited), costs, remedy="read the difference, then render", fences=fences, commands=commands)
+    else:
+        yield weaker(
+            "rendered",
+            "project",
+            _listed(differs),
+            "shells hold what the manifest said before",
+            remedy="run wavegen render",
+            fences=fences,
+            commands=("wavegen render",),
+        )
+
+
+def _listed(found: list[Finding] | tuple[Finding, ...]) -> str:
+    shown = "; ".join(map(str, found[:_SHOWN]))
+    return shown + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

@@ -1,0 +1,289 @@
+"""What the kernel lets programs do: namespaces, filters, Landlock, control groups; and who forbids what it does not."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from wavegen.backends import script
+from wavegen.doctor import Check, Needs, absent, failed, fine, weaker
+from wavegen.doctor.machine import Machine
+from wavegen.manifest import BackendName, NetworkMode, Seccomp
+from wavegen.quote import sh
+
+GROUP = "kernel"
+USERNS, CLONE, APPARMOR, UNCONFINED = (
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/kernel/unprivileged_userns_clone",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_unconfined",
+)
+TIOCSTI = "/proc/sys/dev/tty/legacy_tiocsti"
+CGROUPS = "/sys/fs/cgroup"
+_FILES, _PORTS, _SCOPES, _SOCKETS = 3, 4, 6, 9
+"""ABIs of Landlock: all ways to write (Linux 6.2), ports of TCP (6.7), abstract sockets and signals (6.12), sockets by path (7.1)."""
+
+# Loads a filter that lets everything through: PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP with SECCOMP_MODE_FILTER.
+FILTER = """
+import ctypes, os, struct, sys
+code = ctypes.create_string_buffer(struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000), 8)
+held = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, held, 0, 0):
+    sys.exit("seccomp: " + os.strerror(ctypes.get_errno()))
+"""
+# What the launcher of filtered shells does: a user and a network namespace, in which the loopback is brought up.
+NAMESPACES = """
+import ctypes, fcntl, os, socket, struct, sys
+user, group = os.geteuid(), os.getegid()
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.unshare(0x50000000):
+    sys.exit("unshare: " + os.strerror(ctypes.get_errno()))
+step = ""
+try:
+    for step, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open("/proc/self/" + step, "w") as stream:
+            stream.write(text)
+    step = "loopback"
+    control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    fcntl.ioctl(control, 0x8914, struct.pack("16sH14x", b"lo", 1))
+except OSError as failed:
+    sys.exit(f"{step}: {failed.strerror}")
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Something of the machine that forbids user namespaces."""
+
+    found: str
+    remedy: str
+    commands: tuple[str, ...] = ()
+
+
+def trial(code: str) -> tuple[str, ...]:
+    """A command that runs a few lines of Python, which say on stderr what they could not do."""
+    return (sys.executable, "-I", "-S", "-c", code)
+
+
+def container(machine: Machine) -> str:
+    """What kind of container this is; empty where it is none, as far as can be told."""
+    if machine.mode("/.dockerenv"):
+        return "docker"
+    if machine.mode("/run/.containerenv"):
+        return "podman"
+    return machine.variables.get("container", "")
+
+
+def wsl(machine: Machine) -> int:
+    """Which Windows Subsystem for Linux: 1, 2, or 0 for none."""
+    release, _ = machine.kernel()
+    if "microsoft" not in release.lower():
+        return 0
+    # WSL 1 is no Linux: it says 4.4.0-19041-Microsoft; WSL 2 says 5.15.90.1-microsoft-standard-WSL2.
+    return 1 if release.startswith("4.4.0-") and release.endswith("-Microsoft") else 2
+
+
+def masked(machine: Machine) -> tuple[str, ...]:
+    """What of /proc is mounted over, as engines do it: the kernel then mounts no other /proc in a user namespace (mount_too_revealing)."""
+    lines = (line.split() for line in (machine.read("/proc/self/mountinfo") or "").splitlines())
+    found = (words[4] for words in lines if len(words) > 4)  # noqa: PLR2004  proc(5): the fifth is the mount point
+    # An automount of binfmt_misc lies on an empty directory, and hides nothing.
+    return tuple(sorted({path for path in found if path.startswith("/proc/") and not path.startswith("/proc/sys/fs/binfmt_misc")}))
+
+
+def _knob(path: str, value: str) -> tuple[str, ...]:
+    name = path.removeprefix("/proc/sys/").replace("/", ".")
+    return (f"sudo sysctl -w {name}={value}", f"echo '{name} = {value}' | sudo tee /etc/sysctl.d/60-wavegen.conf")
+
+
+def barriers(machine: Machine, program: str) -> Iterator[Barrier]:
+    """Who forbids a program to make user namespaces, the likeliest first; nothing where no sign of it is found."""
+    if wsl(machine) == 1:
+        yield Barrier(
+            "WSL 1 has no namespaces", "move the distribution to WSL 2, in PowerShell", ('# in PowerShell: wsl.exe --set-version "$WSL_DISTRO_NAME" 2',)
+        )
+    if machine.variables.get("SANDBOX_ACTIVE") and machine.variables.get("WAVEGEN_SHELL"):
+        yield Barrier("this is inside a fenced shell, which allows no namespaces", "run it on the host")
+    if (machine.read(USERNS) or "1").strip() == "0":
+        yield Barrier("user.max_user_namespaces is 0", "allow some", _knob(USERNS, "15000"))
+    if machine.uid != 0:
+        if (machine.read(CLONE) or "1").strip() == "0":
+            yield Barrier("kernel.unprivileged_userns_clone is 0 (Debian's setting)", "set it to 1", _knob(CLONE, "1"))
+        if (machine.read(APPARMOR) or "0").strip() != "0":
+            yield Barrier(
+                "kernel.apparmor_restrict_unprivileged_userns is 1 (Ubuntu's AppArmor)",
+                f"install a profile for {program}" if program else "install bubblewrap, and a profile for it",
+                profile_commands(machine, program) if program else (),
+            )
+    if where := container(machine):
+        # Seccomp: 2 says that a filter is in force (proc(5)).
+        held = "a filter of its engine is in force, and " if re.search(r"^Seccomp:\s*2", machine.read("/proc/self/status") or "", re.MULTILINE) else ""
+        yield Barrier(
+            f"there are marks of a container ({where}): {held}its engine decides about namespaces",
+            "start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined (weaker), or use backend: landlock",
+        )
+
+
+def profile(path: str, *, strict: bool) -> str:
+    """An AppArmor profile that lets the program at `path` make user namespaces.
+
+    `strict`: written out, with children that have no rights in a namespace, where the kernel takes no namespaces from profiles that are
+    `unconfined` (kernel.apparmor_restrict_unprivileged_unconfined).
+    """
+    name = "wavegen-" + (re.sub(r"[^A-Za-z0-9]+", "-", path).strip("-") or "bwrap")
+    # A path is a pattern there; in quotes it may hold spaces.
+    attached = '"' + re.sub(r'([\\"*?\[\]{}^@])', r"\\\1", path) + '"'
+    head = "abi <abi/4.0>,\ninclude <tunables/global>\n"
+    if not strict:
+        return f"{head}\nprofile {name} {attached} flags=(unconfined) {{\n  userns,\n}}"
+    plain = ("file rwlkm /{**,}", "network", "unix", "ptrace", "signal", "mqueue", "io_uring", "userns", "mount", "umount", "pivot_root", "dbus")
+    rules = "\n".join(f"  allow {rule}," for rule in plain)
+    first = f"profile {name} {attached} flags=(attach_disconnected) {{\n  allow capability,\n{rules}\n  allow pix /** -> &{name}//&{name}-inside,\n}}"
+    second = f"profile {name}-inside flags=(attach_disconnected) {{\n  audit deny capability,\n{rules}\n  allow pix /** -> &{name}-inside,\n}}"
+    return f"{head}\n{first}\n\n{second}"
+
+
+def profile_commands(machine: Machine, program: str) -> tuple[str, ...]:
+    """The commands that install a profile for a program where it really lies, and load it."""
+    path = machine.real(program)
+    if not path.isprintable():
+        return ()  # a line's end in it would be another line of the profile
+    strict = (machine.read(UNCONFINED) or "0").strip() != "0"
+    name = "wavegen-" + (re.sub(r"[^A-Za-z0-9]+", "-", path).strip("-") or "bwrap")
+    file = f"/etc/apparmor.d/{name}"
+    return (f"sudo tee {file} >/dev/null <<'PROFILE'\n{profile(path, strict=strict)}\nPROFILE", f"sudo apparmor_parser -r {sh(file)}")
+
+
+def checks(machine: Machine, needs: Needs) -> Iterator[Check]:
+    """The kernel, from what it says of itself to what it does."""
+    yield _system(machine, needs)
+    yield from _seccomp(machine, needs)
+    yield _landlock(machine, needs)
+    yield _terminal(machine, needs)
+    yield _groups(machine, needs)
+    yield _kvm(machine)
+
+
+def _system(machine: Machine, needs: Needs) -> Check:
+    release, processor = machine.kernel()
+    which = wsl(machine)
+    where = container(machine)
+    found = f"Linux {release} on {processor}" + (f", WSL {which}" if which else "") + (f", with marks of a container ({where})" if where else "")
+    fences = (*needs.mounted(), *needs.started_by(BackendName.LANDLOCK))
+    if which == 1:
+        return failed("kernel", GROUP, found, fences, remedy="move the distribution to WSL 2, in PowerShell", hopeless=True)
+    filtered = tuple(fence for fence in fences if fence.seccomp is not Seccomp.OFF)
+    if processor not in ("x86_64", "aarch64"):
+        return failed("kernel", GROUP, f"{found}: there is no system call filter for it", filtered, remedy="write seccomp: off if that is meant")
+    return fine("kernel", GROUP, found)
+
+
+def _seccomp(machine: Machine, needs: Needs) -> Iterator[Check]:
+    done = machine.run(trial(FILTER))
+    if done.worked:
+        yield fine("seccomp", GROUP, "takes system call filters")
+        return
+    fences = tuple(fence for backend in BackendName for fence in needs.started_by(backend) if script.filter_of_shell(fence))
+    remedy = "take a kernel with CONFIG_SECCOMP_FILTER; seccomp: off goes without the filter"
+    yield failed("seccomp", GROUP, f"takes no system call filter: {done.words()}", fences, remedy=remedy, said=done.said)
+
+
+def _landlock(machine: Machine, needs: Needs) -> Check:
+    abi = machine.landlock()
+    found = f"Landlock ABI {abi}" if abi else "no Landlock, or it is not switched on"
+    alone = needs.started_by(BackendName.LANDLOCK)
+    stopped = tuple(fence for fence in alone if abi < (_FILES if fence.network.mode is NetworkMode.HOST else _PORTS))
+    remedy = "boot with lsm=landlock,... on Linux 6.12 or newer" if not abi else "take Linux 6.12 or newer"
+    if stopped:
+        return failed("landlock", GROUP, found, stopped, remedy=remedy, hopeless=True)
+    second = (*needs.mounted(), *needs.started_by(BackendName.DOCKER))
+    if abi < _SCOPES:
+        lost = "no second layer behind the mounts: a mistake in them would be open" if not abi else "some writes" if abi < _FILES else "nothing of files"
+        costs = lost if not abi else f"the second layer does not hold abstract sockets and signals to processes outside (ABI {_SCOPES}), {lost}"
+        costs = costs.removesuffix(", nothing of files")
+        return weaker("landlock", GROUP, found, costs, remedy=remedy, fences=(*second, *alone))
+    if alone and abi < _SOCKETS:
+        return weaker("landlock", GROUP, found, "sockets of the host that have a path, such as docker's, are reached", remedy="take Linux 7.1", fences=alone)
+    return fine("landlock", GROUP, found)
+
+
+def _terminal(machine: Machine, needs: Needs) -> Check:
+    value = (machine.read(TIOCSTI) or "").strip()
+    if value == "0":
+        return fine("terminal", GROUP, "nobody types into another's terminal (dev.tty.legacy_tiocsti is 0)")
+    found = "programs may type into their terminal (TIOCSTI)" + ("" if value else ": the kernel has no switch, Linux 6.2 has")
+    del needs
+    # Our shells have a filter, or a session of their own; so nothing of the manifest is weaker.
+    return weaker("terminal", GROUP, found, "yolo, and what else runs without a fence", commands=_knob(TIOCSTI, "0") if value else (), remedy="switch it off")
+
+
+def _groups(machine: Machine, needs: Needs) -> Check:
+    second = machine.mode(f"{CGROUPS}/cgroup.controllers")
+    kind = "version 2" if second else "version 1" if machine.mode(f"{CGROUPS}/memory") else ""
+    bounded = tuple(fence for fence in needs.mounted() if fence.limits.written)
+    costs = "limits hold for each process alone, and processors are not bounded"
+    if not kind:
+        return weaker("control-groups", GROUP, "no control groups are mounted", costs, remedy="mount /sys/fs/cgroup", fences=bounded)
+    if _writable(machine, second=bool(second)):
+        return fine("control-groups", GROUP, f"{kind}, and groups can be made")
+    private = machine.variables.get("XDG_RUNTIME_DIR", "")
+    if not (private and stat.S_ISSOCK(machine.mode(f"{private}/systemd/private"))):
+        found = f"{kind}, none of which are this user's, and no service manager of the user"
+        return weaker("control-groups", GROUP, found, costs, remedy="log in by a session of systemd", fences=bounded)
+    program = machine.find("systemd-run")
+    if not program:
+        return weaker("control-groups", GROUP, f"{kind}; systemd-run is not on the PATH", costs, remedy="install systemd", fences=bounded)
+    done = machine.run((program, "--user", "--scope", "--quiet", "--collect", "-p", "TasksMax=64", "-p", "MemoryMax=1G", "--", "/bin/sh", "-c", ":"))
+    if not done.worked:
+        found = f"{kind}; systemd-run makes no scope: {done.words()}"
+        return weaker("control-groups", GROUP, found, costs, remedy="see systemctl --user status", fences=bounded)
+    delegated = _delegated(machine)
+    if kind == "version 1" or not {"memory", "pids"} <= delegated:
+        found = f"{kind}; the user's service manager bounds only {', '.join(sorted(delegated)) or 'nothing'}"
+        commands = (
+            "sudo mkdir -p /etc/systemd/system/user@.service.d",
+            "printf '[Service]\\nDelegate=cpu memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf",
+            "sudo systemctl daemon-reload",
+        )
+        return weaker("control-groups", GROUP, found, costs, remedy="hand more on, and log in again", fences=bounded, commands=commands)
+    return fine("control-groups", GROUP, f"{kind}, by scopes of the user's systemd ({', '.join(sorted(delegated))})")
+
+
+def _delegated(machine: Machine) -> set[str]:
+    base = f"{CGROUPS}/user.slice/user-{machine.uid}.slice/user@{machine.uid}.service/cgroup.controllers"
+    return set((machine.read(base) or "").split())
+
+
+def _writable(machine: Machine, *, second: bool) -> bool:
+    """Whether a wrapper makes groups of its own: see bounds.sh."""
+    lines = [line.split(":", 2) for line in (machine.read("/proc/self/cgroup") or "").splitlines() if line.count(":") > 1]
+    if second:
+        place = CGROUPS + next((path for number, name, path in lines if (number, name) == ("0", "")), "/").rstrip("/")
+        while place.startswith(CGROUPS):
+            enabled = (machine.read(f"{place}/cgroup.subtree_control") or "").split()
+            if machine.may(place, os.W_OK) and machine.may(f"{place}/cgroup.procs", os.W_OK) and {"pids", "memory"} <= set(enabled):
+                return True
+            place = place.rpartition("/")[0]
+        return False
+    for controller in ("pids", "memory"):
+        path = next((path for _, names, path in lines if controller in names.split(",")), "/")
+        place = f"{CGROUPS}/{controller}"
+        own = f"{place}{path}".rstrip("/")
+        place = own if machine.mode(own) else place
+        if not machine.may(place, os.W_OK) or not machine.mode(f"{place}/tasks"):
+            return False
+    return True
+
+
+def _kvm(machine: Machine) -> Check:
+    if not machine.mode("/dev/kvm"):
+        return absent("kvm", GROUP, "no /dev/kvm", "containers in a virtual machine of their own (Kata)", remedy="switch virtualisation on in the firmware")
+    if not machine.may("/dev/kvm", os.R_OK | os.W_OK):
+        costs = "containers in a virtual machine of their own (Kata) for this user"
+        return weaker("kvm", GROUP, "/dev/kvm is not this user's", costs, remedy="join the group kvm", commands=('sudo usermod -aG kvm "$(id -un)"',))
+    return fine("kvm", GROUP, "/dev/kvm can be used")
