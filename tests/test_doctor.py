@@ -476,7 +476,7 @@ def test_docker(tmp_path: Path, answer: Done, found: str) -> None:
     assert checks["docker"].found.startswith(found)
     assert exit_code(checks.values()) == 3
     # In the words in which the script refuses.
-    assert _without_values(found) in _without_values((ROOT / "wavegen/runtime/container.sh").read_text())
+    assert _without_values(found) in _without_values((ROOT / "wavegen/runtime/engine.sh").read_text())
 
 
 def _without_values(text: str) -> str:
@@ -486,7 +486,7 @@ def _without_values(text: str) -> str:
 
 
 def test_what_docker_is_asked_is_what_the_script_asks() -> None:
-    text = (ROOT / "wavegen/runtime/container.sh").read_text()
+    text = (ROOT / "wavegen/runtime/engine.sh").read_text()
     begin = re.search(r"local engine='([^']*)' limit", text)
     limits = re.search(r"for limit in ([\w ]+); do engine\+=\"\$limit=\{\{\.\$limit\}\}\{\{println\}\}\"", text)
     assert begin

@@ -1,4 +1,4 @@
-"""docker and podman: what .wavegen/docker/run-SHELL needs of them, in the words in which runtime/container.sh refuses."""
+"""docker and podman: what .wavegen/docker/run-SHELL needs of them, in the words in which runtime/engine.sh refuses."""
 
 from __future__ import annotations
 
