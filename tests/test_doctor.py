@@ -508,6 +508,8 @@ def test_podman_alone(tmp_path: Path) -> None:
     checks = look(tmp_path, alone, DOCKER)
     assert checks["docker"].shells == ("default", "restricted")
     assert "WAVEGEN_CONTAINER=podman" in checks["docker"].remedy
+    # A variable that a script sets is gone with it.
+    assert not any(line.startswith(("export", "nix develop")) for line in show.script(checks.values()))
     (tmp_path / "said").mkdir()
     checks = look(tmp_path / "said", replace(alone, variables={"HOME": "/home/me", "WAVEGEN_CONTAINER": "podman"}), DOCKER)
     assert (checks["podman"].state, checks["docker"].shells) == (State.OK, ())

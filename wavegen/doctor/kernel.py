@@ -203,9 +203,8 @@ def _landlock(machine: Machine, needs: Needs) -> Check:
         return failed("landlock", GROUP, found, stopped, remedy=remedy, hopeless=True)
     second = (*needs.mounted(), *needs.started_by(BackendName.DOCKER))
     if abi < _SCOPES:
-        lost = "no second layer behind the mounts: a mistake in them would be open" if not abi else "some writes" if abi < _FILES else "nothing of files"
-        costs = lost if not abi else f"the second layer does not hold abstract sockets and signals to processes outside (ABI {_SCOPES}), {lost}"
-        costs = costs.removesuffix(", nothing of files")
+        lost = ["no abstract sockets and no signals to processes outside"] + (["not all writes"] if abi < _FILES else [])
+        costs = f"the second layer holds {', and '.join(lost)}" if abi else "there is no second layer behind the mounts: a mistake in them is open"
         return weaker("landlock", GROUP, found, costs, remedy=remedy, fences=(*second, *alone))
     if alone and abi < _SOCKETS:
         return weaker("landlock", GROUP, found, "sockets of the host that have a path, such as docker's, are reached", remedy="take Linux 7.1", fences=alone)
