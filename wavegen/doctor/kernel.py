@@ -104,13 +104,16 @@ def _knob(path: str, value: str) -> tuple[str, ...]:
 def barriers(machine: Machine, program: str) -> Iterator[Barrier]:
     """Who forbids a program to make user namespaces, the likeliest first; nothing where no sign of it is found."""
     if wsl(machine) == 1:
-        yield Barrier(
-            "WSL 1 has no namespaces", "move the distribution to WSL 2, in PowerShell", ('# in PowerShell: wsl.exe --set-version "$WSL_DISTRO_NAME" 2',)
-        )
+        command = '# in PowerShell: wsl.exe --set-version "$WSL_DISTRO_NAME" 2'
+        yield Barrier("WSL 1 has no namespaces", "move the distribution to WSL 2, in PowerShell", (command,))
+        return
     if machine.variables.get("SANDBOX_ACTIVE") and machine.variables.get("WAVEGEN_SHELL"):
+        # Nothing is to be loosened for that.
         yield Barrier("this is inside a fenced shell, which allows no namespaces", "run it on the host")
+        return
     if (machine.read(USERNS) or "1").strip() == "0":
         yield Barrier("user.max_user_namespaces is 0", "allow some", _knob(USERNS, "15000"))
+        return
     if machine.uid != 0:
         if (machine.read(CLONE) or "1").strip() == "0":
             yield Barrier("kernel.unprivileged_userns_clone is 0 (Debian's setting)", "set it to 1", _knob(CLONE, "1"))
