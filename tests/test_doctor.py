@@ -282,6 +282,16 @@ def test_a_setting_that_binds_users_binds_no_root() -> None:
     assert len(list(kernel.barriers(StandIn(files=files), "/usr/bin/bwrap"))) == 2
 
 
+def test_nobody_is_told_to_loosen_a_container_for_what_a_fence_or_a_setting_forbids() -> None:
+    marks = {"/.dockerenv": 0o100644}
+    inside = {"SANDBOX_ACTIVE": "1", "WAVEGEN_SHELL": "default"}
+    for stand_in in (StandIn(modes=marks, variables=inside), StandIn(modes=marks, files={kernel.USERNS: "0\n"})):
+        (barrier,) = kernel.barriers(stand_in, "/usr/bin/bwrap")
+        assert "unconfined" not in barrier.remedy
+    (barrier,) = kernel.barriers(StandIn(modes=marks, files={"/proc/self/status": "Seccomp:\t2\n"}), "/usr/bin/bwrap")
+    assert "a filter of its engine is in force" in barrier.found
+
+
 def test_fallback_warn_is_told_as_no_fence_at_all(tmp_path: Path) -> None:
     stand_in = StandIn(answers=((r"bwrap --unshare-user", said(UID_MAP)),), files={kernel.APPARMOR: "1\n"})
     checks = look(tmp_path, stand_in, MANIFEST + "runtime: {sandbox: {fallback: warn}}\n")
@@ -508,6 +518,8 @@ def test_podman_alone(tmp_path: Path) -> None:
     checks = look(tmp_path, alone, DOCKER)
     assert checks["docker"].shells == ("default", "restricted")
     assert "WAVEGEN_CONTAINER=podman" in checks["docker"].remedy
+    # A variable that a script sets is gone with it.
+    assert not any(line.startswith(("export", "nix develop")) for line in show.script(checks.values()))
     (tmp_path / "said").mkdir()
     checks = look(tmp_path / "said", replace(alone, variables={"HOME": "/home/me", "WAVEGEN_CONTAINER": "podman"}), DOCKER)
     assert (checks["podman"].state, checks["docker"].shells) == (State.OK, ())

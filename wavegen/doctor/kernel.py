@@ -104,13 +104,16 @@ def _knob(path: str, value: str) -> tuple[str, ...]:
 def barriers(machine: Machine, program: str) -> Iterator[Barrier]:
     """Who forbids a program to make user namespaces, the likeliest first; nothing where no sign of it is found."""
     if wsl(machine) == 1:
-        yield Barrier(
-            "WSL 1 has no namespaces", "move the distribution to WSL 2, in PowerShell", ('# in PowerShell: wsl.exe --set-version "$WSL_DISTRO_NAME" 2',)
-        )
+        command = '# in PowerShell: wsl.exe --set-version "$WSL_DISTRO_NAME" 2'
+        yield Barrier("WSL 1 has no namespaces", "move the distribution to WSL 2, in PowerShell", (command,))
+        return
     if machine.variables.get("SANDBOX_ACTIVE") and machine.variables.get("WAVEGEN_SHELL"):
+        # Nothing is to be loosened for that.
         yield Barrier("this is inside a fenced shell, which allows no namespaces", "run it on the host")
+        return
     if (machine.read(USERNS) or "1").strip() == "0":
         yield Barrier("user.max_user_namespaces is 0", "allow some", _knob(USERNS, "15000"))
+        return
     if machine.uid != 0:
         if (machine.read(CLONE) or "1").strip() == "0":
             yield Barrier("kernel.unprivileged_userns_clone is 0 (Debian's setting)", "set it to 1", _knob(CLONE, "1"))
@@ -203,9 +206,8 @@ def _landlock(machine: Machine, needs: Needs) -> Check:
         return failed("landlock", GROUP, found, stopped, remedy=remedy, hopeless=True)
     second = (*needs.mounted(), *needs.started_by(BackendName.DOCKER))
     if abi < _SCOPES:
-        lost = "no second layer behind the mounts: a mistake in them would be open" if not abi else "some writes" if abi < _FILES else "nothing of files"
-        costs = lost if not abi else f"the second layer does not hold abstract sockets and signals to processes outside (ABI {_SCOPES}), {lost}"
-        costs = costs.removesuffix(", nothing of files")
+        lost = ["no abstract sockets and no signals to processes outside"] + (["not all writes"] if abi < _FILES else [])
+        costs = f"the second layer holds {', and '.join(lost)}" if abi else "there is no second layer behind the mounts: a mistake in them is open"
         return weaker("landlock", GROUP, found, costs, remedy=remedy, fences=(*second, *alone))
     if alone and abi < _SOCKETS:
         return weaker("landlock", GROUP, found, "sockets of the host that have a path, such as docker's, are reached", remedy="take Linux 7.1", fences=alone)

@@ -10,6 +10,8 @@ from wavegen.errors import one_line
 from wavegen.troubles import Trouble
 
 _COLOURS = {State.OK: "32", State.WEAKER: "33", State.MISSING: "31"}
+_OWN = ("export ", "unset ", "nix develop")
+"""What is for the shell of whoever reads it: a script that ends changes nothing by it."""
 _FIRST, _SECOND = 8, 18
 """Columns of the states and of the names."""
 
@@ -44,14 +46,14 @@ def _lines(check: Check, *, colour: bool) -> Iterator[str]:
 def summary(checks: Iterable[Check], *, manifest: bool) -> str:
     """The last line: what the exit status says."""
     found = tuple(checks)
-    whose = "this manifest" if manifest else "the shells that every manifest has"
+    needed = "this manifest needs" if manifest else "the shells of every manifest need"
     match exit_code(found):
         case 0:
-            return f"all that {whose} needs is there" if manifest else f"all that {whose} need is there"
+            return f"all is there that {needed}"
         case 1:
-            return f"every shell can start; something of {whose} holds less: wavegen doctor --fix-hints prints what mends it"
+            return f"every shell can start; something that {needed} holds less here (wavegen doctor --fix-hints prints what mends it)"
         case _:
-            return "some shells cannot start here: wavegen doctor --fix-hints prints what mends it"
+            return f"something is missing that {needed}: some cannot start here (wavegen doctor --fix-hints prints what mends it)"
 
 
 def as_json(checks: Iterable[Check], *, manifest: str) -> dict[str, object]:
@@ -100,12 +102,11 @@ def script(checks: Iterable[Check]) -> Iterator[str]:
         yield one_line(f"# {check.name}: {check.found}")
         yield from (one_line(f"# {line}") for line in (check.costs, check.remedy) if line)
         # What the manifest does not need is nobody's to switch on by running this whole.
-        yield from (new if check.shells else _commented(new))
+        yield from (line for command in new for line in ((command,) if check.shells and not command.startswith(_OWN) else _commented(command)))
 
 
-def _commented(commands: Iterable[str]) -> Iterator[str]:
-    for command in commands:
-        yield from (line if line.startswith("#") else f"# {line}" for line in command.split("\n"))
+def _commented(command: str) -> Iterator[str]:
+    yield from (line if line.startswith("#") else f"# {line}" for line in command.split("\n"))
 
 
 def recognised(troubles: Iterable[Trouble]) -> Iterator[str]:
