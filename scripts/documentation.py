@@ -1,6 +1,7 @@
 """The pages of docs/ that say what the program itself knows: `python scripts/documentation.py [--check]` writes them, or says which differ.
 
-docs/manifest.md is the schema; docs/protection.md is what the policy of an empty manifest makes of every probe.
+docs/manifest.md is the schema; docs/protection.md is what the policy of an empty manifest makes of every probe; docs/troubleshooting.md is the
+table of messages that `wavegen doctor --message` knows.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from wavegen.policy import Policy
 from wavegen.probes import Case, Want
 from wavegen.probes.catalogue import PROBES, cases
 from wavegen.schema import manifest_schema
+from wavegen.troubles import TROUBLES, Trouble
 
 DOCS = Path(__file__).parent.parent / "docs"
 SHELLS = ("default", "restricted")
@@ -26,7 +28,7 @@ _KINDS = {"string": "text", "integer": "number", "number": "number", "boolean": 
 
 def pages() -> Mapping[str, str]:
     """Every page that is written, by its name."""
-    return {"manifest.md": manifest(), "protection.md": protection()}
+    return {"manifest.md": manifest(), "protection.md": protection(), "troubleshooting.md": troubleshooting()}
 
 
 # --- the manifest
@@ -148,6 +150,32 @@ def _verdict(some: tuple[Case, ...]) -> str:
         case _ if wanted == {Want.OPEN}:
             return "open"
     return "some open"
+
+
+# --- messages
+
+
+def troubleshooting() -> str:
+    """Every message that is known, by who says it."""
+    parts = []
+    for program, troubles in groupby(sorted(TROUBLES, key=lambda trouble: (trouble.program == "", trouble.program)), key=lambda trouble: trouble.program):
+        entries = "\n".join("\n".join(_entry(trouble)) for trouble in troubles)
+        parts.append(f"## {program or 'Whatever runs inside'}\n\n{entries}")
+    return f"""\
+# Troubleshooting
+
+By the message that you see. `wavegen doctor --message 'TEXT'` looks one up (`-` reads it), and `wavegen doctor` looks at the machine and prints what
+mends it. Messages that begin with `wavegen:` say what to do in their parentheses.
+
+{chr(10).join(parts)}"""
+
+
+def _entry(trouble: Trouble) -> Iterator[str]:
+    yield f"### `{trouble.says}`\n"
+    yield f"Why: {trouble.cause}.\n"
+    yield f"What to do: {trouble.remedy}.\n"
+    if trouble.commands:
+        yield "\n".join(("```sh", *trouble.commands, "```", ""))
 
 
 def main() -> int:

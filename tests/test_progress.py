@@ -78,7 +78,7 @@ def test_an_audit_and_a_log_that_take_long_are_waited_for(verb: str, module: str
     root = render_project(tmp_path, MINIMAL)
     status, _, said = on_a_terminal(root, sys.executable, "-c", SLOW.format(verb=verb, module=module, function=function))
     assert status == 0
-    assert said.startswith(f"{WIPED}{what}: 1 s{WIPED}wavegen: note: ")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", said).startswith(f"{WIPED}{what}: 1 s{WIPED}wavegen: note: ")
 
 
 WAITS = """
