@@ -51,7 +51,7 @@ TREE = sorted(
                     "launch_serve",
                     "launcher",
                 ),
-                *("probe", "probe_common", "probe_egress", "probe_files", "probe_kernel", "probe_network", "probe_process"),
+                *("probe", "probe_common", "probe_egress", "probe_files", "probe_kernel", "probe_mounts", "probe_network", "probe_process", "probe_session"),
                 *("shim", "sidecar", "sidecar_serve", "stage"),
             )
         ),

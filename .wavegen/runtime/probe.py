@@ -28,10 +28,13 @@ import probe_common
 import probe_egress
 import probe_files
 import probe_kernel
+import probe_mounts
 import probe_network
 import probe_process
+import probe_session
 
-ATTEMPTS = {**probe_files.ATTEMPTS, **probe_kernel.ATTEMPTS, **probe_network.ATTEMPTS, **probe_egress.ATTEMPTS, **probe_process.ATTEMPTS}
+_MODULES = (probe_files, probe_mounts, probe_kernel, probe_network, probe_egress, probe_process, probe_session)
+ATTEMPTS = {name: attempt for module in _MODULES for name, attempt in module.ATTEMPTS.items()}
 SECONDS = 2.0
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
