@@ -469,7 +469,7 @@ def test_a_user_s_service_manager_bounds_what_it_starts(new: Callable[..., Fence
     layer = made.project / ".wavegen/runtime/shim.sh"
     for text in (None, layer.read_text()):
         if text:
-            part = re.compile(r"  words\+=\(--landlock .*?(?=  held_once)", re.DOTALL)
+            part = re.compile(r"  shim_rights\n  words\+=[^\n]*\n(?=  held_once)")
             assert part.search(text)
             layer.write_text(part.sub("", text))
         place.unlink(missing_ok=True)
