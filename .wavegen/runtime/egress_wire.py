@@ -4,6 +4,8 @@ Each reader takes what has arrived so far and gives None while something is miss
 be is refused, as two readers of one message must never read it differently.
 
 Standard library only; Python 3.10 and newer.
+
+Longer than 400 lines: the parsers of one connection, which hand over to each other.
 """
 
 from __future__ import annotations

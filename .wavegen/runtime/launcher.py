@@ -4,6 +4,8 @@ The child makes a user and a network namespace, opens there what is listened on,
 becomes bwrap. So the sockets exist before the command does, nothing listens on the host, and no process relays.
 
 Standard library only; Python 3.10 and newer.
+
+Longer than 400 lines: every filtered shell waits for it, and each further file is one more to be found and read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Attempts on processes, privileges, the environment, bounds and the terminal, and what must work in spite of them."""
+"""Attempts on processes, privileges, the environment, bounds and the terminal, and what must work in spite of them.
+
+Longer than 400 lines: attempts, each on its own.
+"""
 
 from __future__ import annotations
 

@@ -26,6 +26,8 @@ at every start, so it may also be given as text: `python3 -I -S -c TEXT OPTIONS 
   --show                           says as JSON what would be held, and runs nothing
 
 Standard library only; Python 3.10 and newer. ctypes would take 3 ms: this uses what ctypes itself is made of.
+
+Longer than 400 lines: it is started by itself, with no directory to load another file from.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Ids: R reading, W writing, L links, P processes and privileges, K kernel, N network, E environment, Q resources,
 T terminal, I identity and launcher, U what must work. CRITICAL is what gives the host away.
+
+Longer than 400 lines: it is one table, in which whoever reads a report looks an id up.
 """
 
 from __future__ import annotations

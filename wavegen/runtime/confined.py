@@ -4,6 +4,8 @@ Nothing is mounted here, so what is not granted is not there, and of what is gra
 is confined_serve.py; the rights themselves are taken by shim.py.
 
 Standard library only; Python 3.10 and newer.
+
+Longer than 400 lines: with what it loads it is what every shell without namespaces starts with, and each further file is one more to be found and read.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Four ways in, one decision (egress_rules.py): DNS, which gives an allowed name a
 connections to such an address; an HTTP proxy; SOCKS5.
 
 Standard library only; Python 3.10 and newer.
+
+Longer than 400 lines: one decision function, read from top to bottom, and started with every filtered shell; each further file is one more to be read.
 """
 
 from __future__ import annotations
