@@ -6,7 +6,7 @@ demo:
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" examples/quickstart/demo
 
 test: lint
-	@.venv/bin/python -m pytest
+	@scripts/test
 
 lint:
 	@scripts/setup test

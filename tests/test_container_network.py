@@ -35,7 +35,7 @@ CLIENT = r"""
 import os, signal, subprocess, sys
 place, user, start, *words = sys.argv[1:]
 inside = '''
-import array, fcntl, os, socket, struct, sys
+import array, fcntl, os, signal, socket, struct, sys
 place, user, start, *words = sys.argv[1:]
 control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 (flags,) = struct.unpack_from("H", fcntl.ioctl(control, 0x8913, struct.pack("16sH14x", b"lo", 0)), 16)
@@ -45,6 +45,9 @@ with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as stream:
 drop = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
 drop += [f"--reuid={user}", f"--regid={user}", "--clear-groups"] if int(user) != os.getuid() and os.environ.get("REAL_ROOT") else []
 os.environ.pop("REAL_ROOT", None)
+# As an engine starts it: whatever its client was told to ignore.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
 os.execvp("sh", ["sh", "-c", 'for name in hosts resolv.conf nsswitch.conf; do mount --bind "$0/$name" /etc/$name; done; exec "$@"', place, *drop, *words])
 '''
 own = ["unshare", "--net", "--mount"] + (["--user", "--map-root-user"] if os.getuid() else [])
