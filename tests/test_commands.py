@@ -172,3 +172,17 @@ def test_a_command_of_containers_does_what_it_says(place: Place, engine: Engine,
         assert (place.project / "out/report").read_text() == "from before\n"
     else:
         assert "made" in done.stdout
+
+
+@pytest.mark.needs("bwrap", "git")
+def test_the_script_of_bubblewrap_that_one_comes_from_works_and_holds_less(place: Place) -> None:
+    (script,) = re.findall(r"```bash\n(bwrap .*?)```", (ROOT / "docs/migration.md").read_text("utf-8"), re.DOTALL)
+    home = place.project.parent / "home"
+    for directory in (".claude", ".cache/go-build"):
+        (home / directory).mkdir(parents=True, exist_ok=True)
+    (home / ".gitconfig").touch()
+    (place.project / "old").write_text(script)
+    plant = "touch .git/hooks/planted"
+    assert place.run(f"bash old sh -c '{plant} && test ! -e ~/.ssh'").returncode == 0
+    (place.project / ".git/hooks/planted").unlink()
+    assert place.run(f".wavegen/bin/default sh -c '{plant}'").returncode != 0
