@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,12 @@ def of_npm(variable: str, place: str, name: str) -> str:
 CLAUDE = of_npm("WAVEGEN_CLAUDE", "claude", "claude")
 # Debian's, which fits the daemon beside it, before any other that a machine has on its PATH.
 DOCKER = os.environ.get("WAVEGEN_TEST_DOCKER") or ("/usr/bin/docker" if os.path.exists("/usr/bin/docker") else "docker")
+# Whoever starts the tests in the background (`make test &`) has these ignored, and with them every program that is started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
 SRT = of_npm("WAVEGEN_SRT", "srt-new", "srt")
 SRT_OLD = of_npm("WAVEGEN_SRT_OLD", "srt-old", "srt")
 _AS_ROOT = 'PATH=$PATH:/usr/sbin:/sbin; root() { [ "$(id -u)" = 0 ] || set -- sudo -n "$@"; "$@"; }; root true || { echo "an engine needs root, or sudo without a password" >&2; exit 1; }; '
