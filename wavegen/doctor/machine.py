@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import signal
@@ -13,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from wavegen.host_facts import landlock_abi
 from wavegen.tools import SYSTEM, within
 
 SECONDS = 10.0
 """How long a trial may take. An engine that does not answer would hang for ever."""
 _KEPT = 1 << 16
-_LANDLOCK, _VERSION = 444, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +149,8 @@ class ThisMachine:
         return os.path.realpath(path)
 
     def landlock(self) -> int:
-        """As landlock_create_ruleset(2) says it: the number is the same on every architecture."""
-        found: int = ctypes.CDLL(None, use_errno=True).syscall(_LANDLOCK, None, ctypes.c_size_t(0), ctypes.c_uint(_VERSION))
-        return max(found, 0)
+        """As the kernel says it."""
+        return max(landlock_abi(), 0)
 
     def kernel(self) -> tuple[str, str]:
         """Release and processor."""

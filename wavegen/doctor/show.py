@@ -7,9 +7,10 @@ from itertools import groupby
 
 from wavegen.doctor import VERSION, Check, State, exit_code
 from wavegen.errors import one_line
+from wavegen.terminal import Style, painted
 from wavegen.troubles import Trouble
 
-_COLOURS = {State.OK: "32", State.WEAKER: "33", State.MISSING: "31"}
+_STYLES = {State.OK: Style.GOOD, State.WEAKER: Style.WARNING, State.MISSING: Style.BAD}
 _OWN = ("export ", "unset ", "nix develop")
 """What is for the shell of whoever reads it: a script that ends changes nothing by it."""
 _FIRST, _SECOND = 8, 18
@@ -25,9 +26,7 @@ def table(checks: Iterable[Check], *, colour: bool = False) -> Iterator[str]:
 
 
 def _lines(check: Check, *, colour: bool) -> Iterator[str]:
-    state = f"{check.state.value:<{_FIRST}}"
-    if colour:
-        state = f"\033[{_COLOURS[check.state]}m{state}\033[0m"
+    state = painted(f"{check.state.value:<{_FIRST}}", _STYLES[check.state], colour=colour)
     yield f"  {state}{one_line(check.name):<{_SECOND}}  {one_line(check.found)}"
     indent = " " * (2 + _FIRST)
     if check.state is State.OK:
