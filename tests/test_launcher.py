@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 from fence import PYTHON, Fence, name_of, users
-from helpers import call, in_place_of_bwrap
+from helpers import call, in_place_of_bwrap, masks
 from stand_in import HTTP, LOOPBACK, SOCKS, Inside, Server, connect, echo, get, inside, socks
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -173,11 +173,6 @@ def test_a_signal_reaches_the_command(fence: Fence) -> None:
             assert process.wait(10) == 9
         assert (fence.project / "caught").read_text() == "got\n"
         (fence.project / "caught").unlink()
-
-
-def masks(status: str) -> dict[str, int]:
-    """Signals by what is done with them; 32 and 33 are the C library's own, and nobody can set them."""
-    return {name: int(value, 16) & ~(3 << 31) for name, value in (line.split(":") for line in status.splitlines())}
 
 
 def test_signals_inside_are_as_the_caller_left_them(fence: Fence) -> None:
