@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -62,6 +63,22 @@ def masks(status: str) -> dict[str, int]:
     Without 32 and 33: they are the C library's own, nobody can set them, and some are started with one of them ignored.
     """
     return {name: int(value, 16) & ~(3 << 31) for name, value in (line.split(":") for line in status.splitlines())}
+
+
+# What wavegen makes in places that all use: canaries of verify, learn's files, and what a wrapper's process has. Directories of the tests
+# themselves have a word first.
+_MADE = re.compile(r"\.?wavegen-(?:verify-|learn-|[0-9a-f]{16}\b|(?P<process>[0-9]+)-)")
+
+
+def left_in(*places: str) -> set[str]:
+    """Paths that wavegen has left there, and nobody uses: other tests run at the same time, so the files of living processes do not count."""
+    found = set()
+    for place in filter(os.path.isdir, places):
+        for name in os.listdir(place):
+            made = _MADE.match(name)
+            if made and not (made["process"] and os.path.exists(f"/proc/{made['process']}")):
+                found.add(f"{place}/{name}")
+    return found
 
 
 def call(*args: str, cwd: Path) -> Result:

@@ -92,3 +92,33 @@ def test_an_excuse_for_an_unknown_tool_stops_the_run(tmp_path: Path) -> None:
     status, shown = run(tmp_path, WAVEGEN_MAY_SKIP="nxi")
     assert status == 4
     assert "WAVEGEN_MAY_SKIP names unknown tools: nxi" in shown
+
+
+def test_every_tool_is_one_that_some_test_needs() -> None:
+    import conftest
+
+    shown = "".join(path.read_text("utf-8") for path in (ROOT / "tests").glob("test_*.py") if path.name != "test_needs.py")
+    assert [tool for tool in conftest.TOOLS if f'"{tool}"' not in shown] == []
+
+
+def divided(base: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """scripts/test with a script in place of the python that it starts."""
+    (base / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/test", base / "scripts")
+    (base / "tests").symlink_to(ROOT / "tests")
+    program = base / ".venv/bin/python"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{python}\n")
+    program.chmod(0o755)
+    return subprocess.run(["bash", "scripts/test"], cwd=base, capture_output=True, text=True, check=False)
+
+
+def test_every_test_file_is_in_one_run(tmp_path: Path) -> None:
+    done = divided(tmp_path, 'shift 2; for file; do echo "$file"; [ -e "$file" ] || exit 1; done')
+    assert (done.returncode, sorted(done.stdout.split())) == (0, sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")))
+
+
+@pytest.mark.parametrize("failing", ["test_quote.py", "test_docker.py", "test_fence.py"])
+def test_one_run_that_fails_fails_them_all(tmp_path: Path, failing: str) -> None:
+    done = divided(tmp_path, f'case " $*" in *{failing}*) echo broken; exit 7; esac')
+    assert (done.returncode, done.stdout) == (7, "broken\n")

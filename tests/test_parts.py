@@ -66,6 +66,13 @@ def test_a_wrapper_sources_what_its_shell_needs_and_its_main_last(fence: Fence) 
     assert every | {"unfenced.sh", *INSIDE} == {file.name for file in (ROOT / "wavegen/runtime").glob("*.sh")}
 
 
+def test_who_is_ended_may_have_ended_by_itself() -> None:
+    """bash says on the caller's standard error that a process is gone: of no signal that a script sends is that news."""
+    sent = [line for file in (ROOT / "wavegen/runtime").glob("*.sh") for line in file.read_text("utf-8").splitlines() if re.search(r"\bkill -|\bkill \$", line)]
+    assert len(sent) >= 5
+    assert [line for line in sent if len(re.findall(r"\bkill [-$]", line)) != len(re.findall(r"\bkill [^;|]*? 2>/dev/null", line))] == []
+
+
 def test_each_file_is_small_and_says_what_it_is_for() -> None:
     for file in (ROOT / "wavegen/runtime").glob("*.sh"):
         lines = file.read_text("utf-8").splitlines()

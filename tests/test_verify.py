@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from fence import PYTHON, USER, name_of, users
-from helpers import ROOT, Result, in_place_of_bwrap, render_project, snapshot, wavegen
+from helpers import ROOT, Result, in_place_of_bwrap, left_in, render_project, snapshot, wavegen
 from nix_env import NixEnv, NixUnavailableError, pin_stub
 
 from wavegen.backends import render
@@ -38,14 +38,6 @@ PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 
 def leftovers() -> set[str]:
     """What a run could leave behind: files where it puts canaries, and processes."""
-    files = {
-        str(path)
-        for place in PLACES
-        if os.path.isdir(place)
-        for path in Path(place).iterdir()
-        # But the fences of other tests, which may run at the same time.
-        if "wavegen-verify" in path.name or (path.name.startswith("wavegen-") and not path.name.startswith("wavegen-fence-"))
-    }
     processes = set()
     for directory in Path("/proc").glob("[0-9]*"):
         try:
@@ -54,7 +46,7 @@ def leftovers() -> set[str]:
             continue
         if b"outside.py" in line or b"wavegen-verify" in line:
             processes.add(f"process {directory.name}: {line!r}")
-    return files | processes
+    return left_in(*PLACES) | processes
 
 
 def gone(before: set[str], seconds: float = 10) -> set[str]:

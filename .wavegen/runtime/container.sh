@@ -150,10 +150,10 @@ launcher() {
 serve() { # the client's words
   local status said number
   # What the terminal sends the client has got already.
-  if [[ -t 0 || -t 1 || -t 2 ]]; then trap : INT QUIT; else trap 'kill -INT "$wg_client"' INT; trap 'kill -QUIT "$wg_client"' QUIT; fi
+  if [[ -t 0 || -t 1 || -t 2 ]]; then trap : INT QUIT; else trap 'kill -INT "$wg_client" 2>/dev/null' INT; trap 'kill -QUIT "$wg_client" 2>/dev/null' QUIT; fi
   for number in TERM HUP USR1 USR2; do
     # shellcheck disable=SC2064
-    trap "kill -$number \"\$wg_client\"" "$number"
+    trap "kill -$number \"\$wg_client\" 2>/dev/null" "$number"
   done
   (
     trap - INT QUIT TERM HUP USR1 USR2

@@ -55,7 +55,7 @@ ask_engine() {
 ask() { # the client's words; it ends with who asks
   "$wg_engine" "$@" 2>&1 </dev/null &
   # shellcheck disable=SC2064
-  trap "kill $!; exit" TERM
+  trap "kill $! 2>/dev/null; exit" TERM
   wait "$!"
   printf 'status=%d\n' "$?"
 }

@@ -245,7 +245,7 @@ let
       };
       script = ''
         mkdir -p "$out/bin"
-        printf '#!/bin/sh\nPYTHONPATH=%s exec /usr/bin/python3 -m %s "$@"\n' ${src} ${pname} >"$out/bin/${pname}"
+        printf '#!/bin/sh\nPYTHONPATH=%s exec /usr/bin/python3 -B -m %s "$@"\n' ${src} ${pname} >"$out/bin/${pname}"
         chmod +x "$out/bin/${pname}"
       '';
     };
