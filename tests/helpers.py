@@ -9,7 +9,8 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,16 @@ def left_in(*places: str) -> set[str]:
             if made and not (made["process"] and os.path.exists(f"/proc/{made['process']}")):
                 found.add(f"{place}/{name}")
     return found
+
+
+def gone(look: Callable[[], set[str]], before: set[str], seconds: float = 10) -> set[str]:
+    """What is left after some time that was not there before."""
+    until = time.monotonic() + seconds
+    left = look() - before
+    while left and time.monotonic() < until:
+        time.sleep(0.05)
+        left &= look()  # not what another test has made in the meantime
+    return left
 
 
 def call(*args: str, cwd: Path) -> Result:

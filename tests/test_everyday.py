@@ -459,8 +459,9 @@ def test_a_server_inside_and_the_own_name(inside: Inside) -> None:
     serve = """
         set -eu
         /usr/bin/python3 -c 'import socket; socket.getaddrinfo(socket.gethostname(), 0)'
+        rm -f log
         /usr/bin/python3 -u -m http.server -b 127.0.0.1 8765 >log 2>&1 & trap "kill $!" EXIT
-        until grep -q Serving log; do sleep 0.05; done
+        until grep -qs Serving log; do sleep 0.05; done
         curl -sSf http://127.0.0.1:8765/known_hosts http://localhost:8765/known_hosts
     """
     assert inside.output("sh", "-c", serve).count(inside.public.ssh.host_key) == 2

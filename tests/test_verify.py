@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from fence import PYTHON, USER, name_of, users
-from helpers import ROOT, Result, in_place_of_bwrap, left_in, render_project, snapshot, wavegen
+from helpers import ROOT, Result, gone, in_place_of_bwrap, left_in, render_project, snapshot, wavegen
 from nix_env import NixEnv, NixUnavailableError, pin_stub
 
 from wavegen.backends import render
@@ -47,16 +47,6 @@ def leftovers() -> set[str]:
         if b"outside.py" in line or b"wavegen-verify" in line:
             processes.add(f"process {directory.name}: {line!r}")
     return left_in(*PLACES) | processes
-
-
-def gone(before: set[str], seconds: float = 10) -> set[str]:
-    """What is left after some time that was not there before."""
-    until = time.monotonic() + seconds
-    left = leftovers() - before
-    while left and time.monotonic() < until:
-        time.sleep(0.05)
-        left &= leftovers()  # not what another run has made in the meantime
-    return left
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +110,7 @@ def test_every_shell_of_the_examples_holds(example: str, uid: int, site: Path, b
         assert len(held) >= (90 if uid == 0 else 80), shell
     # The control reaches what a fence stops; where it does not, nothing was proven.
     assert {found["yolo"][name] for name in ("R01", "R09", "P01", "N07", "E01", "W03")} == {"OPEN"}
-    assert gone(before) == set()
+    assert gone(leftovers, before) == set()
 
 
 @pytest.mark.parametrize("uid", users(), ids=name_of)
@@ -159,7 +149,7 @@ def test_every_shell_of_the_examples_holds_by_nix_develop(example: str, tmp_path
         assert "BROKEN" not in found[shell].values()
         assert list(found[shell].values()).count("HELD") >= 80, shell
     assert found["yolo"]["R01"] == "OPEN"
-    assert gone(before) == set()
+    assert gone(leftovers, before) == set()
 
 
 # --- what it says
@@ -438,7 +428,7 @@ def test_nothing_is_left_after_a_signal(tmp_path: Path, number: int) -> None:
         time.sleep(moment)
         process.send_signal(number)
         process.wait(30)
-        assert gone(before) == set(), moment
+        assert gone(leftovers, before) == set(), moment
 
 
 def test_the_kernels_settings_are_as_before(tmp_path: Path) -> None:

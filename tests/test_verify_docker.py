@@ -17,8 +17,8 @@ import pytest
 from contained import AS_USER
 from engine import USER, Engine, Podman
 from fence import PYTHON
-from helpers import Result, wavegen
-from test_verify import gone, leftovers, site  # noqa: F401  a fixture
+from helpers import Result, gone, wavegen
+from test_verify import leftovers, site  # noqa: F401  a fixture
 
 from wavegen.backends import render
 from wavegen.containers import give
@@ -146,7 +146,7 @@ def test_every_shell_and_persona_holds_in_a_container(project: Path, engine: Eng
         assert found[name]["T03"]["verdict"] == "OPEN"
         assert "not reached" not in found[name]["T03"]["why"]
     assert found["default"]["U09"]["verdict"] == "HELD"
-    assert gone(before) == set()
+    assert gone(leftovers, before) == set()
     assert engine.run("ps", "-aq").stdout == others
 
 
