@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -190,6 +191,16 @@ def test_whatever_stands_in_the_table_could_be_written() -> None:
     names = [name for where in (DEBIAN, ALPINE, FEDORA) for attribute in distribution._TABLE if (found := packages(where, attribute)) for name in found.names]
     assert len(names) > 150
     assert all(package_name(name) for name in names)
+
+
+@pytest.mark.parametrize("prefix", ["", "python3Packages.", "python312Packages.", "nodePackages.", "nodePackages_latest.", "gcc", "jdk", "nodejs_"])
+def test_no_attribute_becomes_an_option_of_what_installs_it(prefix: str) -> None:
+    """nodePackages._g would be npm's -g, and apt-get takes python3-x- for a package to remove."""
+    rests = ["".join(letters) for length in range(4) for letters in itertools.product("aA9-_'.", repeat=length)]
+    found = [packages(where, prefix + rest) for where in (DEBIAN, ALPINE, FEDORA) for rest in rests]
+    names = {name for one in found if one for name in (*one.names, *(f"npm:{name}" for name in one.npm))}
+    assert names or prefix == ""
+    assert {name for name in names if not package_name(name)} == set()
 
 
 # --- the Dockerfile

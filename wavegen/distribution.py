@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wavegen.images import NPM
+from wavegen.images import NPM, package_name
 from wavegen.policy import AgentKind
 
 
@@ -178,7 +178,9 @@ def packages(distribution: Distribution, attribute: str) -> Found | None:
         return Found((_JDKS[distribution.column].format(match[1]),))
     for pattern, names in _SETS:
         if match := pattern.fullmatch(attribute):
-            return sorted_out([names[distribution.column].format(match[1].lower().replace("_", "-"))])
+            name = names[distribution.column].format(match[1].lower().replace("_", "-"))
+            # An attribute may begin or end as an option does, or as what apt-get removes.
+            return sorted_out([name]) if package_name(name) else None
     if (match := _VERSION.fullmatch(attribute)) and match[1] in _VERSIONED:
         found = packages(distribution, _VERSIONED[match[1]])
         exact = attribute == _VERSIONED[match[1]]
