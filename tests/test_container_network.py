@@ -754,9 +754,14 @@ def test_without_a_state_lines_go_to_stderr() -> None:
         assert [(line["verdict"], line["name"], line["shell"]) for line in lines] == [("deny", OTHER, "agent")]
 
 
-def test_a_service_may_have_a_proxy_above_it() -> None:
+@pytest.mark.parametrize("by_script", [False, True], ids=["variables", "compose"])
+def test_a_service_may_have_a_proxy_above_it(*, by_script: bool) -> None:
     above = Server(takes_all)
-    with service("--upstream", https_proxy=f"http://user:secret@{LOOPBACK}:{above.port}", no_proxy="x.example") as one:
+    address = f"http://user:secret@{LOOPBACK}:{above.port}"
+    # As compose.yaml has it: the script says which, and what docker's settings would set is empty.
+    empty = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"), "")
+    said = {**empty, "wg_upstream": f"{address}\nx.example"} if by_script else {"https_proxy": address, "no_proxy": "x.example"}
+    with service("--upstream", **said) as one:
         agent = Agent(one)
         assert agent.talk(PORT, b"ping", host="first.example.com", enough=b"ping")[0] == b"ping"
         assert b"Basic dXNlcjpzZWNyZXQ=" in above.said()

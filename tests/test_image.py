@@ -179,6 +179,10 @@ def test_a_version_is_the_distributions(attribute: str, expected: str) -> None:
     assert packages(DEBIAN, attribute) == Found(tuple(expected.split()), other_version=True)
 
 
+def test_a_package_of_npm_keeps_its_name() -> None:
+    assert packages(DEBIAN, "nodePackages.js_beautify") == Found((), ("js_beautify",))
+
+
 def test_programs_of_agents_are_of_npm() -> None:
     for attribute in distribution.AGENTS.values():
         for where in (DEBIAN, ALPINE, FEDORA):

@@ -178,7 +178,9 @@ def packages(distribution: Distribution, attribute: str) -> Found | None:
         return Found((_JDKS[distribution.column].format(match[1]),))
     for pattern, names in _SETS:
         if match := pattern.fullmatch(attribute):
-            name = names[distribution.column].format(match[1].lower().replace("_", "-"))
+            name = names[distribution.column].format(match[1])
+            if not name.startswith(NPM):
+                name = name.lower().replace("_", "-")
             # An attribute may begin or end as an option does, or as what apt-get removes.
             return sorted_out([name]) if package_name(name) else None
     if (match := _VERSION.fullmatch(attribute)) and match[1] in _VERSIONED:

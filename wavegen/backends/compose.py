@@ -307,13 +307,23 @@ _WITHOUT = Origin("containers of an engine that shares no sockets with the host"
 _ALWAYS = (
     (
         Effect.WEAKER,
-        "with compose git settings and hooks are held in the project's own repository alone, not against commands of another shell while one starts, and nothing is audited",
+        "with compose git settings and hooks are held in the project's own .git alone (not what core.hooksPath or a linked hook leads to), not against commands of another shell while one starts, and nothing is audited",
         "look at wavegen audit afterwards; on Linux use the shells of .wavegen/bin",
     ),
     (
         Effect.WEAKER,
         "with compose the engine's daemon is trusted, no second layer (Landlock) holds, and where the script itself is killed containers go on",
         f"end them with {SCRIPT} down; on Linux use the shells of .wavegen/bin",
+    ),
+    (
+        Effect.WEAKER,
+        "with compose what judges the network is Python of the image that it guards, and nothing verifies from inside",
+        "pin the image and what it installs; on Linux use the shells of .wavegen/bin",
+    ),
+    (
+        Effect.WEAKER,
+        "with compose on a file system that ignores case (macOS's own) another spelling of a guarded name may lead round its mount",
+        "keep the project on a volume that tells case apart",
     ),
     (
         Effect.STRICTER,
@@ -331,10 +341,11 @@ def gaps(plan: Plan) -> Iterator[Gap]:
         yield from (_gap(fence, effect, what, remedy, _WITHOUT) for effect, what, remedy in _ALWAYS)
         yield from _path_gaps(fence)
         yield from _network_gaps(fence)
-        if fence.limits.written and fence.limits.files != defaults.FILES:
+        if fence.limits.files != defaults.FILES:
             yield _gap(fence, Effect.IGNORED, "with compose limits.files is the engine's own", "set default-ulimits of the daemon", fence.limits.origin)
         if fence.nested:
-            yield _gap(fence, Effect.STRICTER, "with compose nested: true has no effect: nothing gets the right to mount", "use .wavegen/bin", fence.origin)
+            what = "with compose nested: true gives the wider filter alone, to the service of the network as well: namespaces may fail all the same"
+            yield _gap(fence, Effect.WEAKER, what, "use .wavegen/bin", fence.origin)
     for persona in plan.personas if plan.backend is BackendName.DOCKER else ():
         if persona.fence.fenced and len(persona.agents) > 1:
             what = f"with compose {persona.agents[0].binary} is started, and none of the other adapters where it is missing"

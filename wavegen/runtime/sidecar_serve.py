@@ -70,7 +70,8 @@ class Service:
         self.options = options
         self.rules = options.rules()
         self.wanted = listeners(self.rules)
-        launch_serve.find_upstream()
+        if "wg_upstream" not in os.environ:  # compose's script has found it: here HTTPS_PROXY is empty
+            launch_serve.find_upstream()
         self.proxy: Upstream | None = launch_serve.upstream(options)
         self.agents: set[int] = set()
         self._full = -_AGAIN
