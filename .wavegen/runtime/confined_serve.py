@@ -8,7 +8,6 @@ Standard library only; Python 3.10 and newer.
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import ctypes
 import os
@@ -21,6 +20,7 @@ from confined import Places, Settings, cannot, discard, environment, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _thread
     from collections.abc import Sequence
     from typing import NoReturn
 
@@ -67,12 +67,12 @@ def run(settings: Settings, places: Places) -> NoReturn:
             sys.stderr.flush()
         finally:
             os._exit(125)
-    if egress:
-        _serve(egress, listeners, pid)
+    done = _serve(egress, listeners, pid) if egress else None
     status = _wait(pid)
     _end()
-    if egress:
+    if egress and done:
         egress.loop.stop()
+        done.acquire(timeout=2)  # what was answered last is still to be written down
         egress.log.close()
     discard(places.temporary)
     import audit_command
@@ -154,22 +154,14 @@ def is_ours(listener: tuple[str, int], peer: tuple[str, int]) -> bool:
     return False
 
 
-def _serve(egress: Egress, listeners: Sequence[socket.socket], pid: int) -> None:
+def _serve(egress: Egress, listeners: Sequence[socket.socket], pid: int) -> _thread.LockType:
     import resource
+
+    from launch_serve import answering
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS if most == resource.RLIM_INFINITY else min(most, _DESCRIPTORS), most))
-
-    def answer() -> None:
-        try:
-            egress.serve([("proxy", sock) for sock in listeners])
-        except BaseException as failed:  # noqa: BLE001
-            # Without its way out the shell is closed, and its user must know.
-            sys.stderr.write(f"wavegen: error: the network of the shell ended: {type(failed).__name__}: {failed} (please report it)\n")
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-
-    _thread.start_new_thread(answer, ())
+    return answering(egress, pid, lambda: [("proxy", sock.detach()) for sock in listeners])
 
 
 # --- processes
