@@ -1,5 +1,5 @@
-# make demo: what the fence lets through and what it stops.   make test: all tests.   make bench: how fast it is.
-.PHONY: demo test bench lint
+# make demo: what the fence lets through and what it stops.   make test: all tests.   make check: the quick ones.   make bench: how fast it is.
+.PHONY: demo test check bench lint
 
 demo:
 	@scripts/setup demo
@@ -7,6 +7,9 @@ demo:
 
 test: lint
 	@scripts/test
+
+check: lint
+	@scripts/test check
 
 lint:
 	@scripts/setup test

@@ -63,6 +63,9 @@ def ways(client: str, image: str, base: Path) -> dict[str, list[str]]:
         # Nothing in a container is root.
         subprocess.run(["chown", "-R", "65534:65534", str(project)], check=True)
     scripts = {f"docker/run-{shell}": [str(project / ".wavegen/docker" / f"run-{shell}"), "/bin/true"] for shell in ("none", "default", "restricted")}
+    for script in scripts.values():
+        # What is kept is made by the first start.
+        subprocess.run(script, cwd=project, check=True, capture_output=True)
     name = os.path.basename(client)
     return {
         f"{name} run --network none": [client, "run", "--rm", "--network", "none", image, "/bin/true"],
@@ -72,7 +75,7 @@ def ways(client: str, image: str, base: Path) -> dict[str, list[str]]:
 
 
 def _options(script: list[str], project: Path) -> list[str]:
-    """What a script starts, without what only the script can make: a name of its own, and the directory for its first process."""
+    """What a script starts, without what only the script can make: a name of its own, the directory for its first process, and small files."""
     words = shlex.split(subprocess.run([script[0], "--print", "/bin/true"], cwd=project, capture_output=True, text=True, check=True).stdout)
     kept: list[str] = []
     for option, word in pairwise(("", *words)):
@@ -80,7 +83,7 @@ def _options(script: list[str], project: Path) -> list[str]:
             break
         if "--name" in (option, word):
             continue
-        if "target=/run/wavegen" in word:
+        if "target=/run/wavegen" in word or "/made/" in word:
             kept.pop()
         else:
             kept.append(word)

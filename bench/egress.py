@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -68,6 +69,31 @@ for _ in range(count):
                 assert sock.recv(1)
     taken.append((time.perf_counter() - start) * 1000)
 print(json.dumps(taken))
+"""
+
+# Inside and outside: GB/s of one download, from its first byte, read in pieces of a size.
+READING = """
+import socket, sys, time
+host, port, size, piece = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+with socket.create_connection((host, port)) as sock:
+    sock.sendall(b"GET /%d HTTP/1.1\\r\\n\\r\\n" % size)
+    buffer, left, start = memoryview(bytearray(piece)), size, 0
+    while left > 0:
+        count = sock.recv_into(buffer)
+        assert count
+        start, left = start or time.perf_counter(), left - count
+    print(size / (time.perf_counter() - start) / 1e9)
+"""
+
+# Inside: opens downloads, says when they are open, and reads none of them.
+STALLING = """
+import socket, sys
+held = []
+for _ in range(int(sys.argv[3])):
+    held.append(socket.create_connection((sys.argv[1], int(sys.argv[2]))))
+    held[-1].sendall(b"GET /1073741824 HTTP/1.1\\r\\n\\r\\n")
+print("open", flush=True)
+sys.stdin.read()
 """
 
 # Inside: says when so many connections are open, and holds them.
@@ -204,9 +230,9 @@ def streams(ground: Ground) -> None:
     }
     ways = {"direct": ["curl", "--noproxy", "*", near], **ours}
     ways |= {name: [*argv, "curl", "--noproxy", "", "-p", near] for name, argv in ground.others.items()}
-    for title, figure, rest in (
-        ("download", "speed_download", [f"/{size}", "-o", "/dev/null"]),
-        ("upload", "speed_upload", ["/", "-T", str(sparse), "-H", "Expect:"]),
+    for title, aim, figure, rest in (
+        ("download", 0.9, "speed_download", [f"/{size}", "-o", "/dev/null"]),
+        ("upload", 0.4, "speed_upload", ["/", "-T", str(sparse), "-H", "Expect:"]),
     ):
 
         def speed(way: list[str], figure: str = figure, rest: list[str] = rest) -> float:
@@ -215,15 +241,33 @@ def streams(ground: Ground) -> None:
             return float(ground.run([*way[:-1], "-sSf", "-w", f"%{{{figure}}}", *rest[1:], url]).split()[-1]) / 1e9
 
         columns = take_turns({name: partial(speed, way) for name, way in ways.items()}, TURNS)
-        print(f"\n{title} of {MEBIBYTES} MiB in one stream, {TURNS} turns (aim: 0.40x direct)")
+        print(f"\n{title} of {MEBIBYTES} MiB in one stream, {TURNS} turns (aim: {aim}x direct)")
         if median(columns["direct"]) < 1.5:  # noqa: PLR2004
             print("  curl and the server alone move less than 1.5 GB/s here: they, or other load, are the bottleneck.")
-        measured = Measured(f"{title} in one stream", "0.40x direct", "GB/s", columns)
+        measured = Measured(f"{title} in one stream", f"{aim}x direct", "GB/s", columns)
         FOUND.append(measured)
         for name, values in columns.items():
             ratio, least, most = measured.spread(name)
             print(f"  {name:<14} {median(values):5.2f} GB/s [{min(values):.2f}..{max(values):.2f}]  {ratio:6.2f}x [{least:.2f}..{most:.2f}] direct")
     sparse.unlink()
+
+
+def reads(ground: Ground) -> None:
+    """One download, read in large pieces and in such as curl reads."""
+    here = ["/usr/bin/python3", "-I", "-S", "-c", READING]
+
+    def speed(argv: list[str]) -> float:
+        return float(ground.run(argv))
+
+    for size, aim in ((PIECE, 0.8), (100 * 1024, 0.9), (16 * 1024, 0.9)):
+        rest = [str(MEBIBYTES * PIECE), str(size)]
+        ways = {"direct": [*here, "127.0.0.1", str(ground.http), *rest], "transparent": [*ground.inside, *here, NAME, str(HTTP), *rest]}
+        columns = take_turns({name: partial(speed, argv) for name, argv in ways.items()}, TURNS)
+        measured = Measured(f"download, read in pieces of {size // 1024} KiB", f"{aim}x direct", "GB/s", columns)
+        FOUND.append(measured)
+        ratio, least, most = measured.spread("transparent")
+        speeds = ", ".join(f"{name} {median(values):.2f}" for name, values in columns.items())
+        print(f"  read in pieces of {size // 1024:>4} KiB: {speeds} GB/s, {ratio:.2f}x [{least:.2f}..{most:.2f}] direct (aim: {aim}x)")
 
 
 def delays(ground: Ground) -> None:
@@ -245,10 +289,10 @@ def delays(ground: Ground) -> None:
     for _ in range(turns):
         for name, way in ways.items():
             found[name].append(way())
-    print(f"\nuntil a server's first byte is here, {CONNECTS} each in {turns} turns (aim: +1 ms at the median)")
+    print(f"\nuntil a server's first byte is here, {CONNECTS} each in {turns} turns (aim: +0.20 ms at the median)")
     base = [median(values) for values in found["direct"]]
     columns = {name: [median(values) for values in each] for name, each in found.items()}
-    FOUND.append(Measured("until a server's first byte is here", "+1 ms", "ms, the median of each turn", columns))
+    FOUND.append(Measured("until a server's first byte is here", "+0.20 ms", "ms, the median of each turn", columns))
     for name, each in found.items():
         every = sorted(value for values in each for value in values)
         added = [median(values) - (0 if name.startswith("DNS") else reference) for values, reference in zip(each, base, strict=True)]
@@ -256,23 +300,35 @@ def delays(ground: Ground) -> None:
         print(f"  {name:<14} {text}" + (f"  adds {median(added):+.3f} [{min(added):+.3f}..{max(added):+.3f}] ms" if name != "direct" else ""))
 
 
+def tcp_memory() -> int:
+    """Bytes that TCP holds on this machine, also for the servers and the clients of this test."""
+    text = Path("/proc/net/sockstat").read_text(encoding="ascii")
+    return int(text.partition("TCP: ")[2].partition(" mem ")[2].split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def memory(ground: Ground) -> None:
     """What the launcher holds: all of it, and its share."""
     print(f"\nmemory of the launcher (aim: 30 MB with {HELD} connections)")
     for title, command in (
         ("idle", ["sh", "-c", "echo open; read -r line"]),
+        (f"{HELD} stalled", ["/usr/bin/python3", "-I", "-S", "-c", STALLING, NAME, str(HTTP), str(HELD)]),
         (f"{HELD} connections", ["/usr/bin/python3", "-I", "-S", "-c", HOLDING, NAME, str(HELLO), str(HELD)]),
     ):
+        before = tcp_memory()
         with subprocess.Popen(
             [*ground.inside, *command], cwd=ground.project, env=ground.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as started:
             if started.stdout is None or started.stdin is None or started.stdout.readline() != "open\n":
                 sys.exit(f"{title}: the command did not start")
+            time.sleep(2)  # until nothing moves any more
             # The wrapper became the launcher: the same process.
             shares = dict(line.split()[:2] for line in Path(f"/proc/{started.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:])
             open_now = len(os.listdir(f"/proc/{started.pid}/fd"))
+            queued = tcp_memory() - before
             started.stdin.close()
-        print(f"  {title:<18} RSS {int(shares['Rss:']) / 1000:5.1f} MB  PSS {int(shares['Pss:']) / 1000:5.1f} MB  {open_now} descriptors")
+        print(
+            f"  {title:<18} TCP {queued / 1e6:+7.1f} MB  RSS {int(shares['Rss:']) / 1000:5.1f} MB  PSS {int(shares['Pss:']) / 1000:5.1f} MB  {open_now} descriptors"
+        )
 
 
 def main() -> None:
@@ -280,7 +336,7 @@ def main() -> None:
     print("\nThe filtered network:")
     with tempfile.TemporaryDirectory() as name, server(serve_http) as http, server(serve_hello) as hello:
         ground = Ground(Path(name).resolve(), http, hello)
-        for measure in (streams, delays, memory):
+        for measure in (streams, reads, delays, memory):
             measure(ground)
             sys.stdout.flush()
 

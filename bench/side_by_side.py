@@ -14,6 +14,9 @@ from statistics import median
 
 RUNS = int(os.environ.get("WAVEGEN_BENCH_RUNS", "60"))
 
+_SETTLE = 0.05
+"""Seconds between two runs."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -41,8 +44,11 @@ FOUND: list[Measured] = []
 
 def once(argv: list[str], directory: Path) -> float:
     """Milliseconds of one run; it must succeed. A word @FILE is the descriptor of that file, open."""
-    handles = [os.open(word.removeprefix("@"), os.O_RDONLY) for word in argv if word.startswith("@")]
-    argv = [str(handles[0]) if word.startswith("@") else word for word in argv]
+    handles: list[int] = []
+    for at, word in enumerate(argv):
+        if word.startswith("@"):
+            handles.append(os.open(word.removeprefix("@"), os.O_RDONLY))
+            argv = [*argv[:at], str(handles[-1]), *argv[at + 1 :]]
     start = time.perf_counter()
     done = subprocess.run(argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=handles, check=False)
     taken = (time.perf_counter() - start) * 1000
@@ -50,6 +56,8 @@ def once(argv: list[str], directory: Path) -> float:
         os.close(handle)
     if done.returncode:
         sys.exit(f"{shlex.join(argv)}: status {done.returncode}")
+    # What goes on in the background, as a shell's look at what is left behind does, is not the next one's.
+    time.sleep(_SETTLE)
     return taken
 
 
@@ -67,21 +75,26 @@ def take_turns(things: dict[str, Callable[[], float]], runs: int, warm: int = 1)
 def compare(title: str, directory: Path, base: tuple[str, list[str]], *others: tuple[str, list[str]], limit: str, runs: int = RUNS) -> dict[str, list[float]]:
     """Print the base and each other with their ratio to it."""
     columns = take_turns({name: lambda argv=argv: once(argv, directory) for name, argv in (base, *others)}, runs, warm=3)
-    measured = Measured(title, limit, "ms", columns)
-    FOUND.append(measured)
-    print(f"\n{title} (aim: {limit})")
-    for name, values in columns.items():
-        middle, (ratio, least, most) = median(values), measured.spread(name)
-        spread = f"[{min(values):.1f}..{max(values):.1f}]"
-        print(f"  {name:<38} {middle:8.1f} ms  {spread:<18} {ratio:6.2f}x [{least:.2f}..{most:.2f}]  {middle - median(columns[base[0]]):+8.1f} ms")
-    sys.stdout.flush()
+    show(Measured(title, limit, "ms", columns))
     return columns
 
 
-def bwrap_of(wrapper: list[str], rules: Path, project: Path) -> list[str]:
-    """bwrap with the arguments that the wrapper gives it."""
-    printed = subprocess.run([wrapper[0], "--print", "--", *wrapper[1:]], cwd=project, check=True, capture_output=True, text=True).stdout
-    raw = shlex.split(printed)
-    end = raw.index("--")
-    raw[end:end] = ["--new-session", "--seccomp", f"@{rules}"]
-    return raw
+def show(measured: Measured) -> None:
+    """Print each median, its range, and its ratio to the base; and keep it for the chart."""
+    FOUND.append(measured)
+    base = median(measured.columns[measured.base])
+    print(f"\n{measured.title} (aim: {measured.aim})")
+    for name, values in measured.columns.items():
+        middle, (ratio, least, most) = median(values), measured.spread(name)
+        spread = f"[{min(values):.1f}..{max(values):.1f}]"
+        print(f"  {name:<38} {middle:8.1f} {measured.unit}  {spread:<18} {ratio:6.2f}x [{least:.2f}..{most:.2f}]  {middle - base:+8.1f} {measured.unit}")
+    sys.stdout.flush()
+
+
+def bwrap_of(script: list[str], rules: Path, project: Path) -> list[str]:
+    """bwrap with the options that the launcher gives it, by path: what is copied is read from descriptors, as `once` opens them."""
+    printed = subprocess.run([script[0], "--print", "--", *script[1:]], cwd=project, check=True, capture_output=True, text=True).stdout
+    words = shlex.split(printed, comments=True)
+    end = words.index("--")
+    options = [f"@{word}" if at and words[at - 1] == "--file" else word for at, word in enumerate(words[:end])]
+    return [*options, "--new-session", "--seccomp", f"@{rules}", *words[end:]]

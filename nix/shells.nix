@@ -2,6 +2,8 @@
 #   { devShells, packages, apps } = import ./.wavegen/shells.nix { inherit nixpkgs; };
 {
   nixpkgs,
+  # Sources of wavegen, for a project that is rendered without the launcher (vendor: false).
+  wavegen ? null,
   # nixpkgs ends x86_64-darwin with 26.11: it is no longer in this list then, and importing nixpkgs for it throws.
   systems ? nixpkgs.lib.intersectLists [
     "x86_64-linux"
@@ -13,6 +15,34 @@
 let
   inherit (nixpkgs) lib;
   plan = builtins.fromJSON (builtins.readFile ./plan.json);
+  lock = builtins.fromJSON (builtins.readFile ./lock.json);
+
+  # What shells are started with: the files that the lock lists, each with the digest that it has there, and no other.
+  rendered = lib.fileset.toSource {
+    root = ./.;
+    fileset = lib.fileset.unions (
+      map listed (builtins.filter (name: builtins.match "\\.wavegen/((launcher|rules|seccomp)/.*|plan\\.json)" name != null) (builtins.attrNames lock.outputs))
+    );
+  };
+  listed =
+    name:
+    let
+      file = ./.. + "/${name}";
+    in
+    if !builtins.pathExists file then
+      throw "wavegen: ${name} is missing (run wavegen render; in a git repository also: git add -N .wavegen)"
+    else if "sha256:${builtins.hashFile "sha256" file}" != lock.outputs.${name} then
+      throw "wavegen: ${name} is not what was rendered (look at what changed, then run wavegen render)"
+    else
+      file;
+
+  isVendored = builtins.any (lib.hasPrefix ".wavegen/launcher/") (builtins.attrNames lock.outputs);
+  launcher =
+    if wavegen == null then
+      throw "wavegen: this project holds no launcher (vendor: false): import ./.wavegen/shells.nix { inherit nixpkgs wavegen; }, with an input wavegen"
+    else
+      "${wavegen}/wavegen/launcher";
+
   # Attribute names of flake outputs are words for the nix command line: other characters would need quotes there.
   packageName = lib.concatStrings (map (c: if builtins.match "[A-Za-z0-9_-]" c == null then "-" else c) (lib.stringToCharacters plan.name));
 
@@ -35,18 +65,37 @@ let
       here = shell: if isLinux then found shell else builtins.filter (lib.meta.availableOn pkgs.stdenv.hostPlatform) (found shell);
       missing = shell: lib.subtractLists (map lib.getName (here shell)) (map lib.getName (found shell));
 
+      # On the PATH of every shell. The launcher takes programs of the system first, which a policy of the kernel may know by
+      # their paths (AppArmor and bwrap), and these where there are none.
       tools = [
         pkgs.bashInteractive
         pkgs.coreutils
       ];
-      # What starts the fence: the launcher of a shell that filters its network is Python, and so is, where the system has
-      # no Perl, what takes the last rights from the command.
-      fence =
-        shell:
-        lib.optionals shell.fenced [
-          pkgs.bubblewrap
-          pkgs.python3
-        ];
+      launcherTools = [
+        pkgs.bubblewrap
+        pkgs.python3
+        pkgs.bashInteractive
+      ];
+
+      # The launcher with its byte code, which Python reads without a look at the source, and the rules beside it.
+      tree = pkgs.runCommandLocal "wavegen-${packageName}" { } ''
+        mkdir "$out"
+        cp -R ${rendered} "$out/.wavegen"
+        chmod -R u+w "$out"
+        ${lib.optionalString (!isVendored) ''cp -R ${launcher} "$out/.wavegen/launcher"; chmod -R u+w "$out"''}
+        PYTHONHASHSEED=0 ${pkgs.python3}/bin/python3 -m compileall -q --invalidation-mode unchecked-hash "$out/.wavegen/launcher"
+      '';
+
+      start = name: [
+        "${pkgs.python3}/bin/python3"
+        "-I"
+        "-S"
+        "-X"
+        "utf8"
+        "${tree}/.wavegen/launcher/__main__.py"
+        "${tree}/.wavegen/bin/${name}"
+        "--tools=${lib.makeBinPath launcherTools}"
+      ];
 
       wrapper =
         name: shell:
@@ -56,13 +105,9 @@ let
           executable = true;
           text = ''
             #!${pkgs.bash}/bin/bash -p
-            readonly wg_plan=${./plan.json}
-            readonly wg_runtime=${./runtime}
-            ${lib.optionalString (builtins.pathExists ./seccomp) "readonly wg_seccomp=${./seccomp}"}
-            readonly wg_tools=${lib.escapeShellArg (lib.makeBinPath (tools ++ fence shell))}
             PATH=${lib.escapeShellArg (lib.makeBinPath (here shell ++ tools))}''${PATH:+:$PATH}
             export PATH
-            ${builtins.readFile (./. + "/${shell.wrapper}")}
+            exec ${lib.escapeShellArgs (start name)} "$@"
           '';
           meta.mainProgram = name;
         };
@@ -77,7 +122,7 @@ let
           lib.unique (lib.concatMap found (builtins.filter (shell: shell.fenced) (builtins.attrValues plan.shells)) ++ tools)
           ++ [
             pkgs.git
-            # The fence's first stage, and the probes.
+            # The last step before a command, and the probes.
             pkgs.python3
             pkgs.dockerTools.usrBinEnv
             pkgs.dockerTools.caCertificates
@@ -92,9 +137,9 @@ let
       # A digest says what an image is, and nobody can build one to it.
       images = lib.optionalAttrs (isLinux && builtins.match ".*@.*" plan.image.reference == null) { inherit image; };
 
-      # A persona has the packages of its shell.
+      # A persona has the packages of its shell. Its wrapper starts an agent, and with --exec a command in the agent's place.
       agents = lib.mapAttrs' (
-        name: persona: lib.nameValuePair "persona-${name}" (plan.shells.${persona.shell} // { inherit (persona) fenced wrapper; })
+        name: persona: lib.nameValuePair "persona-${name}" (plan.shells.${persona.shell} // { inherit (persona) fenced; isPersona = true; })
       ) plan.personas;
       wrappers = lib.optionalAttrs isLinux (lib.mapAttrs wrapper (plan.shells // agents));
 
@@ -138,7 +183,7 @@ let
             *)
               exec() {
                 _wavegen_tidy
-                builtin exec ${wrapper name shell}/bin/${name} -- "$@"
+                builtin exec ${wrapper name shell}/bin/${name} ${if shell.isPersona or false then "--exec" else "--"} "$@"
                 builtin exit 125
               }
               runHook() {
@@ -169,7 +214,7 @@ let
           packages = here shell;
           shellHook = if isLinux then hook name shell else warning name shell;
         }
-      ) plan.shells;
+      ) (plan.shells // agents);
 
       # A shell's name is the shell's, also where the project or the image is called the same.
       packages =

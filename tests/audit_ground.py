@@ -8,26 +8,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from helpers import ROOT
 
-RUNTIME = ROOT / "wavegen/runtime"
-SCRIPT = RUNTIME / "audit.py"
-TABLE = (RUNTIME / "audit_table.py").read_text("utf-8")
+from wavegen.launcher.audit import command
 
-
-def runtime(name: str) -> ModuleType:
-    """A module of the runtime's, which finds its own kind beside it."""
-    sys.path.insert(0, str(RUNTIME))
-    try:
-        return __import__(name)
-    finally:
-        sys.path.remove(str(RUNTIME))
-
-
-command = runtime("audit_command")
+PACKAGE = ROOT / "wavegen/launcher/audit"
+SCRIPT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from launcher.audit.command import main; sys.exit(main(sys.argv[1:]))"
+"""The command line, started as the launcher starts: `python3 -I -S -c SCRIPT wavegen/ --project ...`."""
 
 
 class Ground:
@@ -71,9 +60,18 @@ class Ground:
         return {finding.path: finding.severity for finding in reversed(self.findings())}
 
     def run(self, *words: str, prefix: Sequence[str] = (), env: Mapping[str, str] | None = None, timeout: float = 30) -> subprocess.CompletedProcess[str]:
-        """As a wrapper starts it."""
-        argv = [*prefix, sys.executable, "-I", "-S", str(SCRIPT), "--project", str(self.root), "--state", str(self.state), *words]
+        """In a process of its own."""
+        argv = [*prefix, sys.executable, "-I", "-S", "-c", SCRIPT, str(PACKAGE.parent.parent), "--project", str(self.root), "--state", str(self.state), *words]
         return subprocess.run(argv, env=None if env is None else dict(env), capture_output=True, text=True, timeout=timeout, check=False)
+
+    def notice(self, *words: str, **how: Any) -> str:
+        """What the next start would say, and says once."""
+        done = self.run("--notice", *words, **how)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), done
+        file = self.state / "notice"
+        text = file.read_text("ascii") if file.exists() else ""
+        file.unlink(missing_ok=True)
+        return text
 
     def answer(self, **how: Any) -> dict[str, Any]:
         """What --json says."""

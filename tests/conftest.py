@@ -57,6 +57,7 @@ TOOLS = {
     "fish": ("fish", "--version"),
     "git": ("git", "--version"),
     "go": ("go", "version"),
+    "hg": ("hg", "--version"),
     "java": ("javac", "-version"),
     "man": ("sh", "-c", "echo .TH x 1 | man --warnings -l -"),
     "mandoc": ("sh", "-c", "echo .Dd x | mandoc"),

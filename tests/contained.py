@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine import Engine, Podman
 from fence import USER, Fence
-from helpers import ROOT
+from helpers import ROOT, call
 
 AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--")
 
@@ -39,8 +39,9 @@ class Box(Fence):
             directory.mkdir(parents=True, exist_ok=True)
         box = cls(base, home, root, USER if os.getuid() == 0 else os.getuid(), engine, caller)
         box.write("wave.yaml", manifest.replace("{image}", engine.image()) if "{image}" in manifest else manifest)
-        rendered = box.render()
-        assert rendered.returncode == 0, rendered.stderr
+        rendered = call("render", cwd=root, env=box.environment())
+        assert rendered.status == 0, rendered.stderr
+        box.own()
         return box
 
     def own(self) -> None:
@@ -116,13 +117,28 @@ class Box(Fence):
             process.wait(30)
 
     def left(self) -> list[str]:
-        """What there is of containers: what the engine lists, and run directories of the script's."""
+        """What there is of containers: what the engine lists, and run directories of the launcher's."""
         listed = self.engine.run("ps", "-aq", "--no-trunc", **({"cwd": "/"} if isinstance(self.engine, Podman) else {})).stdout.split()
-        return [*listed, *(str(path) for pid in self.started for path in Path("/tmp").glob(f"wavegen-{pid}-[0-9]*"))]
+        return [*listed, *map(str, run_directories(self.home, self.started))]
 
     def remove(self) -> None:
         """Delete all of it."""
-        shutil.rmtree(self.base, ignore_errors=os.getuid() != 0)
+        remove_all(self.base)
+
+
+def remove_all(base: Path) -> None:
+    """Delete a directory into which a look at what was left behind may still write."""
+
+    def removed() -> bool:
+        shutil.rmtree(base, ignore_errors=True)
+        return not base.exists()
+
+    assert until(removed) or os.getuid(), base
+
+
+def run_directories(home: Path, started: Iterable[int]) -> list[Path]:
+    """Those of launchers with these process ids that are there."""
+    return [path for pid in started for path in (home / ".local/state/wavegen/run").glob(f"{pid}-[0-9]*")]
 
 
 def until(what: Callable[[], object], seconds: float = 15) -> bool:

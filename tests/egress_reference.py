@@ -5,12 +5,9 @@ from __future__ import annotations
 import importlib
 import ipaddress
 import string
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-
-from helpers import ROOT
 
 _LETTERS = frozenset(string.ascii_lowercase + string.digits + "_-")
 _METADATA = ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
@@ -19,15 +16,9 @@ _OF_THE_LINK = ("localhost", "local", "localdomain", "invalid", "onion")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def runtime(module: str) -> ModuleType:
-    """A module of wavegen/runtime, which find each other without a package; nothing is written beside them."""
-    before, writes = list(sys.path), sys.dont_write_bytecode
-    sys.path.insert(0, str(ROOT / "wavegen/runtime"))
-    sys.dont_write_bytecode = True
-    try:
-        return importlib.import_module(module)
-    finally:
-        sys.path[:], sys.dont_write_bytecode = before, writes
+def egress(module: str) -> ModuleType:
+    """A module of wavegen/launcher/egress."""
+    return importlib.import_module(f"wavegen.launcher.egress.{module}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +107,15 @@ def _fitting(entries: Iterable[Entry], port: int) -> list[Entry]:
     return [entry for entry in entries if entry.port == "*" or entry.port == port or (entry.port == "" and port in (80, 443))]  # noqa: PLR1714
 
 
+def _lets_through(entry: Entry, address: Address) -> bool:
+    """Of an address that is listed as such: never this machine and its link, and no other network but where the entry says so (X12, X19, X20)."""
+    if str(address) == "169.254.169.254":
+        return entry.private
+    if address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast:
+        return False
+    return address.is_global or entry.private
+
+
 def allowed(lists: Lists, host: str | Address, port: int) -> bool:
     """Deny beats everything; then the host's own loopback by its ports; then the list; then `open`."""
     if any(_about(entry, host) and entry.port in ("", "*", port) for entry in lists.deny):
@@ -124,11 +124,11 @@ def allowed(lists: Lists, host: str | Address, port: int) -> bool:
         return port in lists.loopback
     listed = _fitting((entry for entry in lists.allow if _about(entry, host)), port)
     if not isinstance(host, str):
-        return bool(listed)
+        return any(_lets_through(entry, host) for entry in listed)
     if host in _METADATA:
         return any(entry.private and not entry.wildcard for entry in listed)
     if "." not in host or host.split(".")[-1] in _OF_THE_LINK:
-        return any(entry.private for entry in listed)
+        return any(entry.private for entry in listed) and host.split(".")[-1] != "localhost"
     return bool(listed) or lists.anything
 
 

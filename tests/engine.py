@@ -124,16 +124,14 @@ class Podman:
     bin: Path
     """A directory for the PATH, with `podman` alone: a script that says where everything is."""
     who: tuple[str, ...] = ()
-    """What a command is started by to be the user's whose podman it is; empty where that is the caller."""
+    """What a command is started by to find this podman, and to be the user's whose it is: a mount namespace in which the system's
+    settings, or its program, are these, as the launcher gives clients an environment of its own."""
     home: Path | None = None
     """The user's HOME, where it is not the caller's."""
 
     def environment(self) -> dict[str, str]:
-        """The script first on the PATH, and the user's own places where it is a user's. Who starts the system's podman all the same
-        finds the same settings."""
+        """The script first on the PATH, and the user's own places where it is a user's."""
         found = {"PATH": f"{self.bin}:{os.environ['PATH']}:{SBIN}", "PODMAN_IGNORE_CGROUPSV1_WARNING": "1"}
-        if not self.home:
-            found |= {"CONTAINERS_CONF": f"{self.directory}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{self.directory}/storage.conf"}
         if self.home:
             found |= {"HOME": str(self.home), "XDG_RUNTIME_DIR": str(self.home.parent / "runtime")}
             kinds = {"CONFIG": ".config", "CACHE": ".cache", "DATA": ".local/share", "STATE": ".local/state"}
@@ -205,6 +203,12 @@ def started(client: str) -> Iterator[Engine]:
         keeper.wait(60)
 
 
+# $0: a mount namespace, which is entered without another process, for the sake of signals.
+IN_SPACE = """here=$PWD space=$0
+exec nsenter --mount="$space" sh -c 'cd "$0" && exec "$@"' "$here" "$@"
+"""
+
+
 @contextlib.contextmanager
 def podman() -> Iterator[Podman]:
     """podman with its own storage, until the context ends; then its containers are ended and its files are gone.
@@ -228,15 +232,22 @@ def podman() -> Iterator[Podman]:
         f'runc = ["{directory}/runc"]',
         "",
     )
-    (directory / "containers.conf").write_text("\n".join(lines))
-    (directory / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/storage"\nrunroot = "{directory}/run"\n')
-    program = Podman(directory, str(directory / "bin/podman"), directory / "bin")
-    words = [*AS_ROOT, "env", *(f"{name}={value}" for name, value in program.environment().items() if name != "PATH"), found]
-    _program(directory / "bin/podman", f'exec {shlex.join(words)} "$@"')
+    settings = directory / "etc"
+    shutil.copytree("/etc/containers", settings)
+    (settings / "containers.conf").write_text("\n".join(lines))
+    (settings / "storage.conf").write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{directory}/storage"\nrunroot = "{directory}/run"\n')
+    space = ("unshare", "--mount", "--propagation", "private", "sh", "-ec", 'mount --bind "$0" /etc/containers; echo; read -r _', str(settings))
+    holder = subprocess.Popen((*AS_ROOT, *space), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     try:
+        assert holder.stdin
+        assert holder.stdout
+        if holder.stdout.read(1) != b"\n":
+            raise RuntimeError("no mount namespace for podman's settings")
+        program = Podman(directory, found, directory / "bin", (*AS_ROOT, "sh", "-c", IN_SPACE, f"/proc/{holder.pid}/ns/mnt"))
         yield program
-    finally:
         program.run("rm", "--all", "--force", "--time", "0")
+    finally:
+        holder.communicate()
         remove = 'for place in $(findmnt -rno TARGET | grep -F "$1/" | sort -r); do umount "$place"; done; rm -rf --one-file-system "$1"'
         subprocess.run((*AS_ROOT, "sh", "-c", remove, "remove", directory), check=True)
         for place in sorted(cgroups("libpod_parent"), reverse=True):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from helpers import call
 
 USER = 23456
 """A uid that owns nothing on the machine."""
@@ -37,9 +42,9 @@ class Fence:
             directory.mkdir(parents=True)
         fence = cls(base, home, root, uid)
         fence.write("wave.yaml", manifest)
+        rendered = call("render", cwd=root, env=fence.environment())
+        assert rendered.status == 0, rendered.stderr
         fence.own()
-        rendered = fence.render()
-        assert rendered.returncode == 0, rendered.stderr
         return fence
 
     def own(self) -> None:
@@ -49,8 +54,8 @@ class Fence:
             subprocess.run(["chown", "-R", f"{self.uid}:{self.uid}", str(self.base)], check=True)
 
     def remove(self) -> None:
-        """Delete all of it."""
-        shutil.rmtree(self.base)
+        """Delete all of it. What a session left may still be looked at, in a process that nobody waits for."""
+        wait_until(lambda: shutil.rmtree(self.base, ignore_errors=True) or not self.base.exists(), f"{self.base} can be removed")
 
     def write(self, name: str, text: str) -> Path:
         """A file of the project."""
@@ -58,6 +63,17 @@ class Fence:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
+
+    def edit(self, name: str, change: Callable[[str], str]) -> None:
+        """Change a file of .wavegen as if it had been rendered so: with its digest in the lock."""
+        path, lock = self.project / ".wavegen" / name, self.project / ".wavegen/lock.json"
+        before = path.read_text()
+        after = change(before)
+        assert after != before, name
+        path.write_text(after)
+        listed = json.loads(lock.read_text())
+        listed["outputs"][f".wavegen/{name}"] = f"sha256:{hashlib.sha256(after.encode()).hexdigest()}"
+        lock.write_text(json.dumps(listed))
 
     def render(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `wavegen render` on the host."""
@@ -99,6 +115,14 @@ class Fence:
         done = self.enter(PYTHON, "-I", "-S", "-c", code, *arguments, shell=shell, **options)  # type: ignore[arg-type]
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for something that happens in the background, which nobody waits for: however slow the machine is, it comes."""
+    until = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
 
 
 def users() -> list[int]:

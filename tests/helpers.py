@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,10 +96,10 @@ def gone(look: Callable[[], set[str]], before: set[str], seconds: float = 10) ->
     return left
 
 
-def call(*args: str, cwd: Path) -> Result:
-    """The same command line in this process: 100 ms faster. Whatever it does not expect is raised here."""
+def call(*args: str, cwd: Path, env: Mapping[str, str] | None = None) -> Result:
+    """The same command line in this process: 200 ms faster. Whatever it does not expect is raised here."""
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(cli, list(args), catch_exceptions=False, prog_name="wavegen")
+        done = CliRunner(env=env).invoke(cli, list(args), catch_exceptions=False, prog_name="wavegen")
     return Result(done.exit_code, done.stdout, done.stderr)
 
 
@@ -119,6 +120,22 @@ def render_project(tmp_path: Path, manifest: str | bytes = MINIMAL, *args: str, 
     done = call("render", *args, cwd=root)
     assert done.status == 0, done.output
     return root
+
+
+@contextlib.contextmanager
+def edited(root: Path, name: str, old: str, new: str) -> Iterator[None]:
+    """A rendered file with another text for a while, as if that had been rendered: the lock lists its digest."""
+    path, lock = root / name, root / ".wavegen/lock.json"
+    text, listed = path.read_text(), lock.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    before, after = (hashlib.sha256(each.encode()).hexdigest() for each in (text, text.replace(old, new)))
+    lock.write_text(listed.replace(before, after))
+    try:
+        yield
+    finally:
+        path.write_text(text)
+        lock.write_text(listed)
 
 
 def snapshot(root: Path) -> dict[str, tuple[str, bytes | str]]:
@@ -142,7 +159,7 @@ def times(root: Path) -> dict[str, tuple[int, int]]:
 
 def rendered(root: Path) -> dict[str, bytes]:
     """The rendered files of a project."""
-    names = [root / "flake.nix", root / "flake.lock", *(p for p in (root / ".wavegen").rglob("*") if p.is_file())]
+    names = [path for path in (root / "flake.nix", root / "flake.lock", *(root / ".wavegen").rglob("*")) if path.is_file()]
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(names)}
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fence import PYTHON, Fence, name_of, users
+from fence import PYTHON, Fence, name_of, users, wait_until
 from helpers import in_place_of_bwrap
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -72,7 +75,6 @@ def test_a_link_in_the_private_home_makes_nothing_on_the_host(new, uid: int) -> 
     made = new(uid=uid, project="home/src/p")
     assert made.enter("true").returncode == 0
     home = next((made.home / ".local/state/wavegen").glob("*/default/home"))
-    (home / "src/p").rmdir()
     (home / "src").rmdir()
     target = made.base / "elsewhere"
     target.mkdir()
@@ -235,7 +237,7 @@ def test_a_denial_that_cannot_be_checked_stops_the_shell(new) -> None:
     done = made.enter("sh", "-c", "chmod 755 config; cat config/.env")
     (made.project / "config").chmod(0o755)
     assert (done.returncode, done.stdout) == (125, "")
-    assert "cannot be entered" in done.stderr
+    assert f"chmod u+rwx {made.project}/config" in done.stderr
 
 
 @WHO
@@ -619,13 +621,13 @@ def test_nothing_can_be_planted_where_wavegen_keeps_things(new) -> None:
     (made.home / ".local").mkdir()
     made.own()
     made.enter("sh", "-c", "mkdir -p ~/.local/state/wavegen/x && echo evil >~/.local/state/wavegen/x/f; mv ~/.local/state ~/.local/s")
-    # What the wrapper itself keeps: the project's state, with the note of what this kernel does not hold.
+    # What the launcher itself keeps: the project's state.
     kept = made.home / ".local/state/wavegen"
     (project,) = kept.iterdir()
     assert project.name == str(made.project).replace("/", "%2F")
-    (shell,) = (path for path in project.iterdir() if not path.name.startswith("entered-"))
+    (shell,) = (path for path in project.iterdir() if path.is_dir())
     assert shell.name == "default"
-    assert all(path.name.startswith(".landlock-") for path in shell.iterdir())
+    assert list(shell.iterdir()) == []
     assert not [path for path in kept.rglob("*") if path.is_file() and "evil" in path.read_text()]
     assert not (made.home / ".local/s").exists()
 
@@ -718,3 +720,143 @@ def test_neighbours_below_a_directory_of_the_system_are_hidden(shell: str) -> No
         fence.remove()
         if made:
             base.rmdir()
+
+
+# --- what is added to a project, or made in it before the next start
+
+
+@WHO
+def test_a_file_that_was_only_added_is_not_taken_for_the_checked_launcher(new, uid: int) -> None:
+    """As a pull request can: `__pycache__` beside the launcher is in no lock."""
+    made = new(uid=uid)
+    cache = made.project / ".wavegen/launcher/__pycache__"
+    plant = """if True:
+        import marshal, sys
+        from pathlib import Path
+        cache, named = Path(sys.argv[1]), sys.argv[2]
+        start = "def main(words, own):\\n    print('EVIL')\\n    raise SystemExit"
+        modules = {name: marshal.dumps(compile(text, name, "exec")) for name, text in (("__init__", ""), ("start", start))}
+        cache.mkdir(exist_ok=True)
+        statuses = {"/not/there": ()} if not named else {named + part: () for part in ("/lock.json", "", "/launcher", "/rules")}
+        (cache / ("launcher-" + sys.implementation.cache_tag)).write_bytes(marshal.dumps((sys.hexversion, modules, statuses)))
+    """
+    for named in ("", str(made.project / ".wavegen")):
+        assert subprocess.run(["/usr/bin/python3", "-c", plant, cache, named], check=False).returncode == 0
+        made.own()
+        assert made.enter("echo", "ran").stdout == "ran\n"
+
+
+@WHO
+def test_very_many_names_in_the_project_leave_nothing_open_that_the_host_follows(new, uid: int) -> None:
+    made = new(uid=uid)
+    names = (".envrc", ".vscode/tasks.json", ".claude/settings.json", ".git/config", ".mcp.json")
+    put(made, *(f"{made.project.relative_to(made.base)}/{name}" for name in names), text="")
+    assert made.enter("python3", "-c", "for i in range(101000): open(f'f{i}', 'w').close()", shell="restricted").returncode == 0
+    made.enter("sh", "-c", f"for f in {' '.join(names)}; do echo evil >$f; done", shell="restricted")
+    assert [name for name in names if (made.project / name).read_text()] == []
+
+
+@WHO
+def test_a_repository_that_a_command_made_shows_no_others_objects(new, uid: int) -> None:
+    """Where the project had none, a command writes settings and list both; of one that was there first, its settings are kept."""
+    made = new(uid=uid)
+    kept = made.home / "kept"
+    commands = f"git init -q {kept} && cd {kept} && echo CANARY >a && git add a && git -c user.name=a -c user.email=a@b commit -qm 1"
+    assert subprocess.run(["sh", "-c", commands], check=False, env={"PATH": os.environ["PATH"], "HOME": str(made.home)}).returncode == 0
+    made.own()
+    plant = f"git init -q && git config remote.o.url {kept} && mkdir -p .git/objects/info && echo {kept}/.git/objects >.git/objects/info/alternates"
+    assert made.enter("sh", "-c", plant, shell="restricted").returncode == 0
+    assert "CANARY" not in made.enter("sh", "-c", "git cat-file --batch-all-objects --batch", shell="restricted").stdout
+
+
+@WHO
+def test_what_a_command_writes_into_its_input_leads_its_caller_nowhere(new, uid: int, tmp_path: Path) -> None:
+    made = new(uid=uid)
+    (tmp_path / "list").write_text("a\nb\n")
+    with (tmp_path / "list").open("rb", buffering=0) as stream:
+        stream.read(2)
+        words = made.argv("default", ("sh", "-c", "echo longer than what was read >/proc/self/fd/0; exit 3"))
+        done = subprocess.run(words, cwd=made.project, env=made.environment(), stdin=stream, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr, stream.tell()) == (3, "", 2)
+
+
+@pytest.mark.parametrize("name", ["base", "directory", "notice", "entered-1"])
+def test_no_shell_takes_the_name_of_a_file_of_ours(tmp_path: Path, name: str) -> None:
+    (tmp_path / "wave.yaml").write_text(f"metadata: {{name: a}}\nruntime: {{sandbox: {{shells: {{{name}: {{network: none}}}}}}}}\n")
+    done = Fence(tmp_path, tmp_path, tmp_path, os.getuid()).wavegen("render")
+    assert done.returncode == 2
+    assert f"'{name}' is the name of a file of wavegen's (choose another name)" in done.stderr
+
+
+@WHO
+def test_another_project_at_the_same_path_inherits_no_home(new, uid: int) -> None:
+    """Also where the file system gives its directory the number of the one that was removed."""
+    made = new(uid=uid)
+    aside = made.base / "aside"
+    shutil.copytree(made.project, aside, symlinks=True)
+    assert made.enter("sh", "-c", "echo evil >~/.bashrc").returncode == 0
+    shutil.rmtree(made.project)
+    made.project.mkdir()
+    shutil.copytree(aside, made.project, symlinks=True, dirs_exist_ok=True)
+    made.own()
+    done = made.enter("sh", "-c", "cat ~/.bashrc")
+    assert "evil" not in done.stdout, done.stderr
+    assert "another directory was at" in done.stderr
+
+
+@pytest.mark.parametrize("left", ["mkdir x && chmod 0 x", 'python3 -c \'import os; [os.mkdir("d" * 250) or os.chdir("d" * 250) for i in range(40)]\''])
+def test_what_cannot_be_looked_at_is_not_taken_for_nothing(new, left: str) -> None:
+    """What looks for changes after a command asks the audit where it could not look itself."""
+    made = new(uid=users()[-1])
+    assert made.enter("sh", "-c", left).returncode == 0
+    audited = made.base / "audited"
+    audited.mkdir(mode=0o777)
+    audited.chmod(0o777)
+    code = f"""if True:
+        import sys, types
+        from wavegen.launcher import supervise
+        package, command = types.ModuleType("wavegen.launcher.audit"), types.ModuleType("wavegen.launcher.audit.command")
+        package.__path__, command.main = [], lambda words: open("{audited}/yes", "w").close()
+        sys.modules.update({{package.__name__: package, command.__name__: command}})
+        supervise.look_afterwards("{made.project}", "{audited}", "{audited}/entered-1", ended=True)
+    """
+    (audited / "entered-1").touch()
+    os.utime(audited / "entered-1", ns=(1 << 62, 1 << 62))
+    words = (
+        [sys.executable, "-c", code] if os.getuid() else ["setpriv", f"--reuid={made.uid}", f"--regid={made.uid}", "--clear-groups", sys.executable, "-c", code]
+    )
+    assert subprocess.run(words, cwd=Path(__file__).parent.parent, check=False).returncode == 0
+    wait_until((audited / "yes").exists, "the audit was not asked")
+    for path in made.project.glob("x"):
+        path.chmod(0o755)
+
+
+@WHO
+@pytest.mark.parametrize("at", ["~/.local/bin", "away"])
+def test_no_program_that_a_command_made_becomes_the_agent(new, uid: int, at: str) -> None:
+    """Not read-only ones either, nor one of the project that a link outside names."""
+    if at == "away" and os.getuid():
+        pytest.skip("root alone makes a directory of the system")
+    made = new(uid=uid)
+    persona = "adapters: {wizard: {command: [wizard]}}\npersonas: {dev: {adapters: {wizard: {}}}}\n"
+    made.write("wave.yaml", "metadata: {name: a}\n" + persona)
+    made.own()
+    done = made.render()
+    assert done.returncode == 0, done.stderr
+    target = "~/.local/bin" if at == "~/.local/bin" else str(made.project)
+    plant = (
+        f"mkdir -p {target}; cd {target}; printf '#!/bin/sh\\necho EVIL\\n' | tee wizard readlink chmod >/dev/null; chmod 555 *; [ {at} = away ] || chmod 555 ."
+    )
+    words = ["sh", "-c", plant]
+    assert made.enter("--exec", *words, shell="persona-dev").returncode == 0
+    path = Path(tempfile.mkdtemp(dir="/usr/local")) if at == "away" else made.home / ".local/bin"
+    try:
+        if at == "away":
+            path.chmod(0o755)
+            (path / "wizard").symlink_to(made.project / "wizard")
+        done = made.enter(shell="persona-dev", env=made.environment(PATH=f"{path}:/usr/bin:/bin"))
+        assert (done.returncode, done.stdout) == (127, ""), done.stderr
+        assert "passed over, as a command could have put it there" in done.stderr
+    finally:
+        if at == "away":
+            shutil.rmtree(path)

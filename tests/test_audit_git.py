@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
-from audit_ground import Ground, runtime
-
-git_settings = runtime("audit_git")
+from audit_ground import Ground
 
 CLEAN = {
     "PATH": os.environ["PATH"],
@@ -32,118 +30,6 @@ def ground(tmp_path: Path) -> Ground:
 
 def git(where: Path, *words: str) -> None:
     subprocess.run(("git", *words), cwd=where, env=CLEAN, check=True, capture_output=True)
-
-
-# --- the parser
-
-
-def ours(data: bytes) -> list[tuple[str, str | None]] | None:
-    try:
-        return list(git_settings.settings(data))
-    except git_settings.BadConfigError:
-        return None
-
-
-def gits(file: Path) -> list[tuple[str, str | None]] | None:
-    """What git itself reads; None where it refuses."""
-    done = subprocess.run(("git", "config", "-z", "--list", "--no-includes", "-f", str(file)), env=CLEAN, capture_output=True, check=False)
-    if done.returncode:
-        return None
-    found: list[tuple[str, str | None]] = []
-    for item in done.stdout.split(b"\0")[:-1]:
-        name, equals, value = item.decode("utf-8", "surrogateescape").partition("\n")
-        found.append((name, value if equals else None))
-    return found
-
-
-def blank(found: list[tuple[str, str | None]] | None) -> list[tuple[str, str | None]] | None:
-    """Older versions of git make a space of each tab between words."""
-    return None if found is None else [(name, value if value is None else value.replace("\t", " ").replace("\r", " ")) for name, value in found]
-
-
-BY_HAND = [
-    b"",
-    b"[a]\nb = c\n",
-    b"[A]\nB = C",
-    b"\xef\xbb\xbf[a]\nb=c",
-    b"[a]\r\nb = c\r\n",
-    b"[a] b = c ; comment\n",
-    b"[a] b = c # comment\n",
-    b'[a "B c"]\nd = e\n',
-    b'[a "b\\"c\\\\d"]\ne = f\n',
-    b"[a.B.c]\nd = e\n",
-    b"[a]\nb\nc\n",
-    b"[a]\nb =\n",
-    b"[a]\nb = one \\\n  two\n",
-    b"[a]\nb = one\\\r\ntwo\r\n",
-    b'[a]\nb = "x ; y" # z\n',
-    b'[a]\nb = "one\\ttwo\\nthree\\bx"\n',
-    b"[a]\nb = \\q\n",
-    b'[a]\nb = "open\n',
-    b"[a\nb = c\n",
-    b"b = c\n",
-    b"[a]\n1b = c\n",
-    b"[a]\nb! = c\n",
-    b"[a]\nb-c = d  \n",
-    b"[a]\nb = c\\",
-    b'[a]\nb = "c\\',
-    b'[a   "b"]c=d',
-    b'[a "b" ]c=d',
-    b'[a"b"]c=d',
-    b"[a b]\nc=d",
-    b"[]\na=b",
-    b'[ "a"]\nb=c',
-    b"[a]b=c[d]e=f\n",
-    b"[a]\n[b]\nc=d\n",
-    b";[a]\n#[b]\n[c]d=e",
-    b"[a]\nb = c\vd\f\n",
-    b"[a]\n\vb = c\n",
-    b'[a "\\n"]b=c',
-    b'[a "b\nc"]d=e',
-    b'[a]\nb = a"b c"d""\n',
-    b'[a]\nb = " x "  \n',
-    b"[a]\nb =   x  \\\n   \n",
-    b"[a]\nb\\\n = c\n",
-    b"[a]\nb \t= c\n",
-    b"[a]\nb\r= c\n",
-    b"[a]\nb = \xff\xfe\n",
-    b'[includeIf "gitdir:~/x/"]\npath = y\n',
-    b'[alias]\nx = "!f() { echo \\"$1\\"; }; f"\n',
-]  # fmt: skip
-
-
-@pytest.mark.needs("git")
-def test_settings_are_those_that_git_reads(tmp_path: Path) -> None:
-    file = tmp_path / "config"
-    for data in BY_HAND:
-        file.write_bytes(data)
-        assert blank(ours(data)) == blank(gits(file)), data
-    assert sum(ours(data) is None for data in BY_HAND) >= 8
-
-
-WORDS = [b"[", b"]", b'"', b"\\", b"\n", b"\r\n", b"\r", b" ", b"\t", b"=", b"#", b";", b".", b"a", b"B", b"-", b"1", b"core", b"[core]", b'[a "b"]', b"x = y\n", b"\\n", b"\\\n",
-         b"\xef\xbb\xbf", b"\xc3\xbc", b"fsMonitor", b" = ", b'\\"', b"\f", b"!"]  # fmt: skip
-
-
-@pytest.mark.needs("git")
-def test_settings_are_those_that_git_reads_also_in_rubbish(tmp_path: Path) -> None:
-    source = random.Random(11)
-    file = tmp_path / "config"
-    accepted = 0
-    for _ in range(500):
-        start = source.choice((b"", b"[core]\n", b'[a "x"]'))
-        data = start + b"".join(source.choice(WORDS) for _ in range(source.randrange(1, 9)))
-        file.write_bytes(data)
-        read = ours(data)
-        assert blank(read) == blank(gits(file)), data
-        accepted += bool(read)
-    assert accepted > 20
-
-
-def test_a_nul_hides_nothing() -> None:
-    assert ours(b'[filter "a\0b"]\nclean = x\n') is None
-    assert ours(b"[core]\nfsmonitor = x\0y\n") == [("core.fsmonitor", "x")]
-    assert ours(b"[co\0re]\nfsmonitor = x\n") is None
 
 
 def test_what_stands_before_a_bad_line_counts(ground: Ground) -> None:
@@ -284,6 +170,10 @@ INSIDE = [
     ("objects/info/alternates", "/x\n", "high"),
     ("objects/info/http-alternates", "http://x\n", "high"),
     ("rebase-merge/git-rebase-todo", "pick 1\nexec evil\n", "high"),
+    ("info/grafts", "x y\n", "critical"),
+    ("refs/replace/0123", "x\n", "critical"),
+    ("packed-refs", "0123 refs/heads/x\n4567 refs/replace/89ab\n", "critical"),
+    ("sl/config", "[hooks]\n", "critical"),
     ("branches/x", "ext::sh", "medium"),
     ("remotes/x", "URL: ext::sh", "medium"),
     ("worktrees/w/commondir", "../../../evil\n", "critical"),
@@ -326,6 +216,8 @@ def test_what_git_obeys_in_a_repository(ground: Ground, place: str, path: str, c
         ("info/attributes", "*.py diff=python\n# * filter=x\n*.png binary -text\n"),
         ("rebase-merge/git-rebase-todo", "pick 1 exec\n"),
         ("refs/heads/Makefile", "x"),
+        ("refs/heads/replace/x", "x"),
+        ("packed-refs", "# pack-refs with: peeled\n0123 refs/heads/replace/x\n"),
         ("logs/refs/heads/.envrc", "x"),
         ("objects/aa/config", "x"),
     ],
@@ -357,7 +249,7 @@ def test_everyday_git_makes_no_finding(ground: Ground) -> None:
     git(ground.root, "rebase", "-q", "HEAD~1")
     assert ground.paths() == set()
     git(ground.root, "worktree", "add", "-q", "tree")
-    assert ground.severities() == {"tree/.git": "critical", ".git/worktrees/tree/gitdir": "medium"}
+    assert ground.severities() == {"tree/.git": "medium", ".git/worktrees/tree/gitdir": "medium"}
 
 
 @pytest.mark.needs("git")
@@ -493,3 +385,101 @@ def test_a_rebase_under_way_that_names_a_program_is_found(ground: Ground) -> Non
     ground.put(".git/rebase-merge/strategy", "x/evil\n")
     ground.put(".git/sequencer/opts", "[options]\n\tstrategy = x/evil\n")
     assert ground.paths() == {".git/rebase-merge/strategy", ".git/sequencer/opts"}
+
+
+@pytest.mark.needs("git")
+def test_the_git_directory_of_a_linked_worktree_is_looked_at(ground: Ground, tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "--template=", "main")
+    main = tmp_path / "main"
+    git(main, "commit", "-qm", "x", "--allow-empty")
+    ground.root.rmdir()
+    git(main, "worktree", "add", "-q", str(ground.root))
+    git(main, "worktree", "add", "-q", str(tmp_path / "other"))
+    (main / "tools").mkdir()
+    ground.enter()
+    git(ground.root, "commit", "-qm", "y", "--allow-empty")
+    assert ground.paths() == set()
+    (main / ".git/evil").mkdir()
+    (main / ".git/commondir").write_text("evil\n")
+    (main / ".git/hooks").mkdir()
+    (main / ".git/hooks/post-commit").write_text("x")
+    (main / ".git/worktrees/other/commondir").write_text("../../evil\n")
+    (main / ".git/Makefile").write_text("x")
+    (main / ".envrc").write_text("not the project's")
+    (main / ".git/info").mkdir(exist_ok=True)
+    (main / ".git/info/attributes").symlink_to("/etc/passwd")
+    found = ground.severities()
+    names = ("commondir", "hooks/post-commit", "worktrees/other/commondir", "info/attributes")
+    assert found == {f"{main}/.git/{name}": "critical" for name in names}
+    ground.accept()
+    assert ground.paths() == set()
+    ground.enter()
+    (main / ".git/commondir").write_text("evil2\n")
+    assert ground.severities() == {f"{main}/.git/commondir": "critical"}
+
+
+@pytest.mark.needs("git")
+def test_the_git_directory_of_a_submodule_is_looked_at(ground: Ground, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    ground.root.rmdir()
+    git(tmp_path, "init", "-q", "--template=", "--separate-git-dir", str(store), str(ground.root))
+    git(ground.root, "config", "core.worktree", str(ground.root))
+    ground.enter()
+    (store / "hooks").mkdir()
+    (store / "hooks/pre-commit").write_text("x")
+    assert ground.severities() == {f"{store}/hooks/pre-commit": "critical"}
+
+
+@pytest.mark.parametrize("lie", ["gitdir", "place", "inside"])
+@pytest.mark.needs("git")
+def test_a_pointer_that_is_not_answered_leads_nowhere(ground: Ground, tmp_path: Path, lie: str) -> None:
+    main = tmp_path / "main"
+    git(tmp_path, "init", "-q", "--template=", "main")
+    git(main, "commit", "-qm", "x", "--allow-empty")
+    git(main, "worktree", "add", "-q", str(tmp_path / "other"))
+    if lie == "inside":
+        git(ground.root, "init", "-q", "--template=", "sub")
+    target = {"gitdir": main / ".git/worktrees/other", "place": tmp_path, "inside": ground.root / "sub/.git"}[lie]
+    ground.put(".git", f"gitdir: {target}\n")
+    ground.enter()
+    (main / ".git/hooks").mkdir()
+    (main / ".git/hooks/post-commit").write_text("x")
+    assert ground.paths() == set()
+
+
+@pytest.mark.needs("git")
+def test_a_new_repository_where_a_flake_stands_is_critical(ground: Ground) -> None:
+    ground.put("flake.nix")
+    ground.put("sub/flake.nix")
+    ground.put("other/x")
+    ground.enter()
+    for place in ("", "sub", "other"):
+        git(ground.root, "init", "-q", "--template=", f"./{place}")
+    found = ground.severities()
+    assert {path: found[path] for path in found if path.endswith(".git")} == {".git": "critical", "sub/.git": "critical", "other/.git": "low"}
+
+
+@pytest.mark.needs("git")
+def test_an_ordinary_first_session_leaves_no_finding(ground: Ground) -> None:
+    """Old hooks and settings are not taken for new because .git and the project changed, which every commit does."""
+    git(ground.root, "init", "-q")
+    ground.put(".git/hooks/post-commit", "#!/bin/sh\n").chmod(0o755)
+    git(ground.root, "config", "core.pager", "less")
+    (ground.root / "evil").mkdir()
+    ground.put("evil/hooks/post-commit", "#!/bin/sh\n")
+    inode = {name: (ground.root / name).stat().st_ino for name in (".git", "evil")}
+    ground.enter()
+    ground.marker.write_text("".join(f"{number} {name}\n" for name, number in inode.items()))
+    time.sleep(0.03)
+    ground.put("x")
+    git(ground.root, "add", "x")
+    git(ground.root, "commit", "-qm", "one")
+    assert ground.paths() == set()
+    (ground.root / ".git").rename(ground.root / "old")
+    (ground.root / "evil").rename(ground.root / ".git")
+    assert ".git/hooks/post-commit" in ground.paths()
+    # What was there at the entry means nothing any more once something was accepted.
+    (ground.root / ".git").rename(ground.root / "evil")
+    ground.marker = ground.marker.rename(ground.state / f"entered-{os.getpid()}-1")
+    ground.accept()
+    assert ground.marker.read_text() == ""

@@ -27,6 +27,7 @@ PROGRAMS = ("wavegen", ".wavegen/", "nix", "docker", "make", "pip", "cd", "eval"
 ELSEWHERE = {
     "make demo": "test_package.py::test_the_demo_shows_what_is_let_through_and_what_is_stopped",
     "make test": "this run",
+    "make check": "a part of this run",
     "make bench": "minutes of measuring, whose outcome is docs/performance.md",
     "pip install .": "test_package.py::test_",
     "cd your/project": "every test",
@@ -40,6 +41,7 @@ ELSEWHERE = {
     "wavegen manual verify | man -l -": "test_manual.py::test_",
     ".wavegen/bin/persona-navigator -p 'Where is the parser?'": "test_personas.py::test_",
     "wavegen run --persona navigator -- -p 'Where is the parser?'": "test_personas.py::test_",
+    "cd .wavegen/docker && docker compose run --rm SHELL COMMAND": "test_compose.py::test_a_shell_runs_and_nothing_of_it_is_left_but_its_home",
     "mkdir -p /tmp/claude": "test_srt.py::test_",
     'env -i HOME="$HOME" PATH="$PATH" TERM="$TERM" srt --settings .wavegen/srt/restricted.json -c \'make test\'': "test_srt.py::test_",
     ".venv/bin/python -m pytest tests/test_docker.py -q": "this run",

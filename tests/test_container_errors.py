@@ -5,6 +5,8 @@ Real where this machine can be so; else by a program that answers as such an eng
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shlex
@@ -18,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from contained import Box, until
+from contained import Box, run_directories, until
 from engine import Engine
 from fence import USER, users
+from helpers import edited
 
 pytestmark = pytest.mark.needs("bash", "user")
 
@@ -42,7 +45,6 @@ case $1 in
   image) {image} ;;
   container) echo "Error: No such container: $4" >&2; exit 1 ;;
   rm) exit 1 ;;
-  context) {context} ;;
   run) {run} ;;
 esac
 """
@@ -55,13 +57,13 @@ class Machine:
     box: Box
     bin: Path
 
-    def stand_in(self, name: str = "docker", *, info: str | None = None, image: str = "exit 0", context: str = "exit 1", run: str = "") -> None:
+    def stand_in(self, name: str = "docker", *, info: str | None = None, image: str = "exit 0", run: str = "") -> None:
         """An engine that says this."""
         run = run or 'printf "%s\\n" "$@" >"$here/ran"; exit 0'
         if info is None:
             info = said(*INFO)
         path = self.bin / name
-        path.write_text(STAND_IN.format(here=shlex.quote(str(self.bin)), info=info, image=image, context=context, run=run))
+        path.write_text(STAND_IN.format(here=shlex.quote(str(self.bin)), info=info, image=image, run=run))
         path.chmod(0o755)
 
     def start(self, *words: str, before: tuple[str, ...] = (), shell: str = "n", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -95,7 +97,7 @@ class Machine:
 
     def left(self) -> list[str]:
         """Run directories."""
-        return [str(path) for pid in self.box.started for path in Path("/tmp").glob(f"wavegen-{pid}-*")]
+        return list(map(str, run_directories(self.box.home, self.box.started)))
 
 
 def said(*lines: str, status: int = 0, stream: int = 1) -> str:
@@ -148,9 +150,11 @@ REMOTE = "docker's daemon is elsewhere"
 def test_a_daemon_elsewhere_is_refused(machine: Machine, host: str) -> None:
     machine.stand_in()
     refused(machine.start(DOCKER_HOST=host), f"{REMOTE} ({host.partition(':')[0]})", "DOCKER_HOST=unix:///var/run/docker.sock")
-    (machine.box.home / ".docker").mkdir(exist_ok=True)
-    (machine.box.home / ".docker/config.json").write_text("{}")
-    machine.stand_in(context=said(host))
+    # What the user's settings name, where they hold the endpoints of contexts by the digests of their names.
+    meta = machine.box.home / ".docker/contexts/meta" / hashlib.sha256(b"away").hexdigest() / "meta.json"
+    meta.parent.mkdir(parents=True)
+    meta.write_text(json.dumps({"Name": "away", "Endpoints": {"docker": {"Host": host}}}))
+    (machine.box.home / ".docker/config.json").write_text('{"currentContext": "away"}')
     try:
         refused(machine.start(), f"{REMOTE} ({host.partition(':')[0]})")
     finally:
@@ -232,7 +236,7 @@ def changed(old: str, new: str) -> tuple[str, ...]:
         ((*INFO, "name=selinux"), ("SELinux keeps containers from the project", "WAVEGEN_CONTAINER_LABEL=disable", "chcon -R -t container_file_t")),
         (
             changed("system=", "system=linux Docker Desktop"),
-            ("Docker Desktop runs containers in a virtual machine", "(start it by compose: .wavegen/docker/compose run n)"),
+            ("Docker Desktop runs containers in a virtual machine", "(start it by compose: cd .wavegen/docker && docker compose run --rm n)"),
         ),
         (changed("system=", "system=windows Windows Server 2022"), ("docker runs containers of windows Windows Server 2022 (switch it to Linux containers)",)),
         (changed("MemoryLimit", "MemoryLimit=false"), ("cannot bound memory (let the kernel hand control groups to it: see the warnings of `docker info`)",)),
@@ -337,15 +341,9 @@ def test_an_engine_that_hangs_is_said_in_time_and_can_be_interrupted(machine: Ma
 @pytest.mark.parametrize("which", ["info", "image"])
 def test_an_engine_that_hangs_for_long_is_given_up(machine: Machine, which: str) -> None:
     machine.stand_in(**{which: 'echo $$ >>"$here/asked"; exec sleep 300'})  # type: ignore[arg-type]
-    place = machine.box.project / ".wavegen/runtime/engine.sh"
-    text = place.read_text()
-    assert text.count("wg_patience=30") == 1
-    place.write_text(text.replace("wg_patience=30", "wg_patience=1"))
     began = time.monotonic()
-    try:
+    with edited(machine.box.project, ".wavegen/launcher/engine.py", "PATIENCE = 30.0", "PATIENCE = 1.0"):
         done = machine.start()
-    finally:
-        place.write_text(text)
     assert time.monotonic() - began < 10
     refused(done, "docker does not answer (see whether it runs: docker info)")
     # Nor does the client that was asked wait on.
@@ -372,13 +370,9 @@ def test_a_filter_that_is_missing(machine: Machine, name: str) -> None:
         refused(machine.start("--print"), "is not here")
         return
     machine.stand_in()
-    place = machine.box.project / ".wavegen/seccomp/default.json"
-    text = place.read_text()
-    place.write_text("")
-    try:
-        refused(machine.start(), f"{place} is missing (run wavegen render)")
-    finally:
-        place.write_text(text)
+    text = (machine.box.project / ".wavegen/seccomp/default.json").read_text()
+    with edited(machine.box.project, ".wavegen/seccomp/default.json", text, ""):
+        refused(machine.start(), ".wavegen/seccomp/default.json is missing (run wavegen render)")
 
 
 def test_options_that_are_wrong(machine: Machine) -> None:

@@ -1,18 +1,34 @@
-"""Containers' scripts as text: what the engine is told, why, and what differs from shell to shell."""
+"""Containers as words: what the engine is told, where that comes from, and what differs from shell to shell."""
 
 from __future__ import annotations
 
-import re
+import os
+import posix
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from wavegen.backends import docker
+from wavegen.backends.rules_file import rules_text
+from wavegen.launcher.arguments import Arguments
+from wavegen.launcher.container import Container, run_container
+from wavegen.launcher.container_mounts import RunDirectory, field
+from wavegen.launcher.engine import Engine
+from wavegen.launcher.errors import CannotStartError
+from wavegen.launcher.host import RealHost
+from wavegen.launcher.mounts import resolve
+from wavegen.launcher.rules import read_rules
+from wavegen.launcher.start import Session
 from wavegen.manifest import NetworkMode
 from wavegen.nodes import Source
 from wavegen.planner import plan
-from wavegen.policy import Effect, Plan, Policy
+from wavegen.policy import Effect, Plan
 
 SHELLS = "    shells: {n: {network: none}, f: {network: filtered, domains: [a.example]}, o: {network: open}, h: {network: host}, bare: {sandbox: false}}\n"
+LAUNCHER = str(Path(docker.__file__).parents[1] / "launcher")
 
 
 def planned(sandbox: str = "", before: str = "") -> Plan:
@@ -20,99 +36,150 @@ def planned(sandbox: str = "", before: str = "") -> Plan:
     return plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
 
 
-def shell(found: Plan, name: str) -> Policy:
-    policy = found.fence(name)
-    assert policy is not None
-    return policy
+class Started(Session):
+    """A start on this machine that has an engine."""
+
+    def program(self, name: str) -> str:
+        return f"/usr/bin/{name}"
 
 
-def options(name: str, sandbox: str = "") -> dict[str, str]:
-    """What the engine is told, each with its value: options that stand alone have none."""
-    words = [option.words for option in docker.options(shell(planned(sandbox), name))]
-    assert all(len(pair) < 3 for pair in words)
-    return {pair[0]: (pair[1] if len(pair) == 2 else "") for pair in words if pair[0] != "--env"}
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a home, and a project of a user's that has what every project has."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name).resolve()
+        (path / "home").mkdir()
+        (path / "p/.wavegen").mkdir(parents=True)
+        for file in ("wave.yaml", "flake.nix", "flake.lock"):
+            (path / "p" / file).touch()
+        if os.getuid() == 0:
+            os.chown(path / "p", 23456, 23456)
+        yield path
 
 
-def text(name: str, sandbox: str = "") -> str:
+def started(place: Path, name: str, sandbox: str = "", **variables: str) -> Container:
+    """A container before anything is made for it."""
     found = planned(sandbox)
-    return docker.script(found, shell(found, name))
+    policy = found.fence(name)
+    assert policy
+    rules = read_rules(rules_text(found, policy, grouped=False), lambda: "", "here")
+    caller = {"HOME": str(place / "home"), "PATH": "/usr/bin:/bin", **variables}
+    session = Started(rules, Arguments(rules, ["--project", str(place / "p"), "true"]), caller, LAUNCHER, "")
+    session.find_places()
+    engine = Engine(session)
+    return Container(session, engine, resolve(rules, session.places, session.host, stores=()), is_shown=True)
 
 
-def test_every_shell_is_told_the_same_but_for_its_network() -> None:
-    told = {name: options(name) for name in ("n", "f", "o", "h", "default", "restricted")}
-    assert {name: found.pop("--network") for name, found in told.items()} == {
+def told(place: Path, name: str, sandbox: str = "", **variables: str) -> list[str]:
+    """All words of the client."""
+    return started(place, name, sandbox, **variables).words([])
+
+
+def options(place: Path, name: str, sandbox: str = "") -> dict[str, str]:
+    """Options that are there once, each with its value: those that stand alone have none."""
+    words = told(place, name, sandbox)
+    words = words[2 : words.index("wavegen/p:latest")]
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    return {word: "" if value.startswith("--") else value for word, value in pairs if word.startswith("--") and words.count(word) == 1}
+
+
+def test_every_shell_is_told_the_same_but_for_its_network(place: Path) -> None:
+    found = {name: options(place, name) for name in ("n", "f", "o", "h", "default", "restricted")}
+    assert {name: each.pop("--network") for name, each in found.items()} == {
         "n": "none", "f": "none", "o": "none", "h": "host", "default": "host", "restricted": "none",
     }  # fmt: skip
-    assert len({str(found) for found in told.values()}) == 1
-    held = told["n"]
+    for each in found.values():
+        each.pop("--name")
+    assert len({str(each) for each in found.values()}) == 1
+    held = found["n"]
     assert {"--rm", "--init", "--interactive", "--read-only", "--no-healthcheck", "--pull=never"} <= set(held)
-    assert (held["--cap-drop"], held["--security-opt"], held["--entrypoint"], held["--log-driver"]) == ("ALL", "no-new-privileges", "", "none")
+    assert (held["--cap-drop"], held["--entrypoint"], held["--log-driver"]) == ("ALL", "", "none")
     assert (held["--ipc"], held["--cgroupns"], held["--hostname"]) == ("private", "private", "localhost")
+    words = told(place, "n")
+    security = [value for word, value in pairwise(words) if word == "--security-opt"]
+    assert (security[0], security[1].rpartition("/")[2]) == ("no-new-privileges", "default.json")
 
 
-def test_nothing_that_takes_the_fence_away_is_there() -> None:
+def test_nothing_that_takes_the_sandbox_away_is_there(place: Path) -> None:
     for name in ("n", "f", "h"):
-        found = text(name)
-        for word in (
-            "--privileged",
-            "--cap-add",
-            "docker.sock",
-            "--pid ",
-            "--volume",
-            " -v ",
-            "--publish",
-            "seccomp=unconfined",
-            "--env-file",
-            "--link",
-            "--uts",
-            "--group-add",
-        ):
+        found = told(place, name)
+        for word in ("--privileged", "--cap-add", "--pid", "--volume", "-v", "--publish", "seccomp=unconfined", "--env-file", "--link", "--uts", "--group-add"):
             assert word not in found, word
+        assert not [word for word in found if "docker.sock" in word]
 
 
-def test_bounds_are_the_manifests() -> None:
-    found = options("n", "    limits: {pids: 77, tmp: 3m}\n")
+def test_bounds_are_the_manifests(place: Path) -> None:
+    found = options(place, "n", "    limits: {pids: 77, tmp: 3m, memory: 1g, cpus: 0.5}\n")
     assert (found["--pids-limit"], found["--shm-size"]) == ("77", str(3 << 20))
-    assert options("n")["--pids-limit"] == "4096"
-    script = text("n", "    limits: {pids: 77, memory: 1g, cpus: 1.5}\n")
-    assert f"readonly wg_memory_limit={1 << 30}  # wave.yaml:5" in script
-    assert "readonly wg_cpus=150000  # wave.yaml:5" in script
+    assert options(place, "n")["--pids-limit"] == "4096"
+    engine = started(place, "n", "    limits: {memory: 1g, cpus: 0.5}\n").engine
+    assert engine._memory_words() == ["--memory", str(1 << 30), "--memory-swap", str(1 << 30)]
+    assert engine._processor_words(8) == ["--cpus", "0.50000"]
 
 
-def test_variables_of_the_host_are_names_and_their_values_nowhere() -> None:
-    script = text("n", "    env_passthrough: [TOKEN_A]\n")
-    assert re.search(r"^ +TOKEN_A +# wave\.yaml:5", script, re.MULTILINE)
-    words = [option.words[1] for option in docker.options(shell(planned("    env_passthrough: [TOKEN_A]\n"), "n")) if option.words[0] == "--env"]
-    assert not [word for word in words if word.startswith("TOKEN_A")]
-    assert {"SANDBOX_ACTIVE=1", "WAVEGEN_SHELL=n"} <= set(words)
+def test_variables_of_the_caller_are_names_and_their_values_nowhere(place: Path) -> None:
+    container = started(place, "n", "    env_passthrough: [TOKEN_A, DOCKER_HOST, LD_PRELOAD]\n", TOKEN_A="sesame", LD_PRELOAD="/x.so", OTHER="open")
+    container.engine.image_variables = ["LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PATH", "LANG_OF_IMAGE"]
+    words = container.words([])
+    values = [value for word, value in pairwise(words) if word == "--env"]
+    assert "TOKEN_A" in values
+    assert not [word for word in words if "sesame" in word or "open" in word]
+    # What the client itself would obey is told it as a word, and not given to it.
+    assert "LD_PRELOAD=/x.so" in values
+    assert container.engine.environment["TOKEN_A"] == "sesame"
+    assert "LD_PRELOAD" not in container.engine.environment
+    # An image's own, by which programs load other code, are empty.
+    assert {"LD_AUDIT=", "PYTHONPATH="} <= set(values)
+    assert not [value for value in values if value.startswith(("PATH", "LANG_OF"))]
 
 
-@pytest.mark.parametrize("name", ["n", "f", "h"])
-def test_every_line_names_where_it_comes_from(name: str) -> None:
-    script = text(name, "    paths: [{path: ~/.gitconfig, access: read}]\n    env_passthrough: [TOKEN_A]\n")
-    rules = re.findall(r"^ +(?:--|/|rule|named|neighbours|[A-Z_]+ )[^\n]*", script.split("banner()")[0], re.MULTILINE)
-    assert len(rules) > 40
-    assert [rule for rule in rules if "# default: " not in rule and "# wave.yaml:" not in rule] == []
+def test_a_clients_environment_is_ours(place: Path) -> None:
+    """The caller's could name settings with hooks, plugins or another daemon: a `.env` of the project reaches it by direnv."""
+    evil = {"DOCKER_CONFIG": "/x", "DOCKER_CONTEXT": "x", "CONTAINERS_CONF": "/x", "XDG_CONFIG_HOME": "/x", "LD_PRELOAD": "/x.so", "HTTPS_PROXY": "http://x"}
+    for kind in ("docker", "podman"):
+        found = started(place, "n", WAVEGEN_CONTAINER=kind, **evil).engine.environment
+        assert set(found) <= {"PATH", "HOME", "LANG", "DOCKER_CONFIG", "XDG_RUNTIME_DIR", "USER", "LOGNAME", "PODMAN_IGNORE_CGROUPSV1_WARNING"}
+        assert not [value for value in found.values() if "/x" in value]
 
 
-def test_only_the_lines_of_the_network_differ() -> None:
-    """And what follows from it: which of the host's files are shown."""
-    lines = {name: {line.partition("  # ")[0].strip() for line in text(name).splitlines()} for name in ("n", "h")}
-    differ = lines["n"] ^ lines["h"]
-    assert {
-        line for line in differ if not re.search(r"network|minimal_root|shell|WAVEGEN_SHELL|resolv|nsswitch|/etc/hosts|printf|run-[nh]\b|banner", line)
-    } == set()
-    assert any("launched.sh" in line for line in text("f").splitlines() if line.startswith("for ") or "parts" in line or ".sh" in line)
-    assert "launched.sh" not in text("n")
+@pytest.mark.parametrize(
+    ("kind", "granted", "variables"),
+    [
+        ("docker", "~/.docker/contexts", {}),
+        ("podman", "~/.config", {}),
+        ("podman", "~/.local/share/containers/storage", {}),
+        ("docker", "~/given", {"DOCKER_HOST": "unix://HOME/given/docker.sock"}),
+        ("docker", "~/given", {"DOCKER_HOST": "unix://PROJECT/docker.sock"}),
+    ],
+)
+def test_what_a_client_obeys_lies_where_no_shell_writes(place: Path, kind: str, granted: str, variables: dict[str, str]) -> None:
+    variables = {name: value.replace("HOME", str(place / "home")).replace("PROJECT", str(place / "p")) for name, value in variables.items()}
+    with pytest.raises(CannotStartError, match=f"which {kind} obeys"):
+        started(place, "n", f"    paths: [{{path: {granted}, access: write, optional: true}}]\n", WAVEGEN_CONTAINER=kind, **variables)
 
 
-def test_of_the_hosts_system_nothing_is_shown_but_what_is_named() -> None:
-    script = text("n", "    paths: [{path: /srv/data, access: read}]\n")
-    system = script.split("\nsystem() {", 1)[1].split("\n}", 1)[0]
-    shown = re.findall(r"^ +(?:--\S+ )*--(?:ro-)?bind(?:-try)? (\S+) (\S+)", system, re.MULTILINE)
-    assert {at for _, at in shown if not at.startswith("/etc/")} <= {"/nix/store", "/gnu/store"}
-    assert re.search(r"named read wave\.yaml:5 /srv/data", system)
-    assert {"/usr", "/bin", "/lib", "/opt", "/home", "/var"} & {at for _, at in shown} == set()
+def test_what_decides_about_a_container_lies_where_no_shell_writes(place: Path) -> None:
+    granted = "    paths: [{path: ~/given, access: write, optional: true}]\n"
+    for state, said in ((place / "home/given/state", "a shell may write where"), (place / "home/other", "")):
+        session = started(place, "n", granted, XDG_STATE_HOME=str(state)).session
+        session.arguments.wants_print = True
+        session.program = lambda name: f"/nowhere/{name}"  # type: ignore[method-assign]
+        with pytest.raises((CannotStartError, FileNotFoundError), match=said or "/nowhere/docker"):
+            run_container(session)
+
+
+def test_of_the_hosts_system_nothing_is_shown_but_what_is_named(place: Path) -> None:
+    shown = {mount.target for mount in started(place, "n", "    paths: [{path: /etc/hostname, access: read}]\n").mounts if mount.shows_host}
+    outside = {target for target in shown if not target.startswith(str(place))}
+    assert outside == {"/etc/passwd", "/etc/group", "/etc/resolv.conf", "/etc/hostname"}
+    scratch = {mount.target for mount in started(place, "n").mounts if mount.kind == "tmpfs"}
+    assert {"/tmp", "/run", "/var/tmp"} <= scratch
+
+
+def test_a_field_is_read_as_it_was_meant() -> None:
+    """By Go's reader of comma separated values, which takes the CR from a CRLF, also in quotes."""
+    assert field("source", 'a",b') == '"source=a"",b"'
+    assert field("source", "a\r\nb") == '"source=a\r\r\nb"'
 
 
 def test_scripts_are_of_fenced_shells_and_of_personas_where_they_are_started_so() -> None:
@@ -122,16 +189,6 @@ def test_scripts_are_of_fenced_shells_and_of_personas_where_they_are_started_so(
     assert all(file.executable for file in docker.render(planned()))
     with_personas = {file.path for file in docker.render(planned("    backend: docker\n", persona))}
     assert with_personas - names == {".wavegen/docker/run-persona-r"}
-
-
-def test_the_image_and_what_to_do_without_it() -> None:
-    own = text("n", "    docker_image: 'registry.example:5000/a/b@sha256:" + "0" * 64 + "'\n")
-    reference = f"registry.example:5000/a/b@sha256:{'0' * 64}"
-    assert f"readonly wg_image={reference}  # wave.yaml:5" in own
-    assert f"fetch it: docker pull {reference}; or docker load" in own
-    made = text("n")
-    assert "readonly wg_image=wavegen/p:latest" in made
-    assert "build it: docker build -t wavegen/p:latest .wavegen/docker" in made
 
 
 def test_gaps_are_of_each_script_and_of_judged_networks() -> None:
@@ -147,5 +204,19 @@ def test_gaps_are_of_each_script_and_of_judged_networks() -> None:
     assert {gap.effect for gap in gaps} == {Effect.WEAKER, Effect.STRICTER}
 
 
-def test_two_renders_are_the_same_bytes() -> None:
-    assert text("f") == text("f")
+def test_a_start_that_ends_while_another_looks_keeps_nobody_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory is listed, and gone when it is looked at; one that was abandoned long ago goes, and one of now stays."""
+    made = object.__new__(RunDirectory)
+    made.host, made.path = RealHost(), str(tmp_path / "run/1-1")
+    for name in ("999999998-1", "999999999-1"):
+        (tmp_path / "run" / name / "inside").mkdir(parents=True)
+    listed, looked = posix.listdir, posix.lstat
+
+    def long_ago(path: str) -> posix.stat_result:
+        found = list(looked(path))
+        return posix.stat_result([*found[:9], 0 if path.endswith("998-1") else found[9]])
+
+    monkeypatch.setattr(posix, "listdir", lambda path: [*listed(path), *(["999999997-1"] if path.endswith("/run") else [])])
+    monkeypatch.setattr(posix, "lstat", lambda path: long_ago(path) if path.startswith(str(tmp_path)) else looked(path))
+    assert made._sweep() == ["999999998-1"]
+    assert listed(tmp_path / "run") == ["999999999-1"]

@@ -1,10 +1,11 @@
-"""What doctor says of a machine: of this one, compared with what the wrappers do; of others by a stand-in that answers as they do."""
+"""What doctor says of a machine: of this one, compared with what the launcher does; of others by a stand-in that answers as they do."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -25,8 +26,9 @@ from fence import MANIFEST, PYTHON, Fence, name_of, users
 from helpers import ROOT, in_place_of_bwrap
 
 from wavegen import trials
-from wavegen.doctor import Check, State, bubblewrap, collect, engines, exit_code, kernel, machine, show
+from wavegen.doctor import Check, State, bubblewrap, collect, exit_code, kernel, machine, programs, show
 from wavegen.doctor.machine import Done, ThisMachine
+from wavegen.launcher import engine
 from wavegen.troubles import TROUBLES, Trouble, recognise
 
 DIRECTORY, SOCKET, SETUID = 0o040755, 0o140600, 0o104755
@@ -157,7 +159,6 @@ def told(text: str) -> Done:
 INFO = "name=seccomp,profile=builtin\nname=cgroupns\ncpus=2\nsystem=linux Debian GNU/Linux 12 (bookworm)\nMemoryLimit=true\nPidsLimit=true\nCPUCfsQuota=true\n"
 WELL = (
     (r"^/usr/bin/bwrap --version$", told("bubblewrap 0.9.0\n")),
-    (r"^/bin/bash ", told("5.2.15(1)-release\n")),
     (r"python3 -I -S --version$", told("Python 3.12.3\n")),
     (r"git --version$", told("git version 2.43.0\n")),
     (r"nix --version$", told("nix (Nix) 2.24.9\n")),
@@ -177,8 +178,10 @@ FILES = {
     "/etc/subuid": "1000:100000:65536\n",
     "/etc/subgid": "1000:100000:65536\n",
 }
-MODES = {"/bin/bash": PROGRAM, "/sys/fs/cgroup/cgroup.controllers": 0o100444, "/dev/kvm": 0o020660, "/usr/bin/bwrap": PROGRAM}
-PROGRAMS = {name: f"/usr/bin/{name}" for name in ("bwrap", "perl", "python3", "git", "nix", "docker", "podman", "newuidmap", "newgidmap", "systemd-run")}
+MODES = {"/usr/bin/python3": PROGRAM, "/sys/fs/cgroup/cgroup.controllers": 0o100444, "/dev/kvm": 0o020660, "/usr/bin/bwrap": PROGRAM}
+PROGRAMS = {
+    name: f"/usr/bin/{name}" for name in ("bash", "bwrap", "perl", "python3", "git", "nix", "docker", "podman", "newuidmap", "newgidmap", "systemd-run")
+}
 SESSION = {"variables": {"HOME": "/home/me", "PATH": "/usr/bin", "XDG_RUNTIME_DIR": "/run/user/1000"}, "modes": {"/run/user/1000/systemd/private": SOCKET}}
 UID_MAP = "bwrap: setting up uid map: Permission denied\n"
 
@@ -345,7 +348,7 @@ def test_no_bwrap(tmp_path: Path) -> None:
 
 
 def test_an_old_bwrap_is_no_reason_to_go_without_a_fence(tmp_path: Path) -> None:
-    """Also with `fallback: warn`: the wrapper then refuses, as some fence could be built."""
+    """Also with `fallback: warn`: the launcher then refuses, as some sandbox could be built."""
     stand_in = StandIn(
         answers=((r"bwrap --version", told("bubblewrap 0.6.2\n")), (r"bwrap .*--disable-userns", said("bwrap: Unknown option --disable-userns\n")))
     )
@@ -485,23 +488,21 @@ def test_docker(tmp_path: Path, answer: Done, found: str) -> None:
     assert (checks["docker"].state, checks["docker"].shells) == (State.MISSING, ("default", "restricted"))
     assert checks["docker"].found.startswith(found)
     assert exit_code(checks.values()) == 3
-    # In the words in which the script refuses.
-    assert _without_values(found) in _without_values((ROOT / "wavegen/runtime/engine.sh").read_text())
+    # In the words in which the launcher refuses.
+    assert _without_values(found) in _without_values((ROOT / "wavegen/launcher/engine.py").read_text())
 
 
 def _without_values(text: str) -> str:
     """Without what is filled in, on either side."""
-    text = re.sub(r"\$\{?\w+[^}\" ']*\}?|/usr/bin/docker|/var/run/docker.sock|windows$", "", text).replace("label: none", "label: ").replace("\\'", "'")
+    text = re.sub(r"\{[^{}]*\}|/usr/bin/docker|/var/run/docker.sock|windows$", "", text).replace("label: none", "label: ")
     return text.replace("docker does not answer", " does not answer").replace("bound processes", "bound ").rstrip()
 
 
-def test_what_docker_is_asked_is_what_the_script_asks() -> None:
-    text = (ROOT / "wavegen/runtime/engine.sh").read_text()
-    begin = re.search(r"local engine='([^']*)' limit", text)
-    limits = re.search(r"for limit in ([\w ]+); do engine\+=\"\$limit=\{\{\.\$limit\}\}\{\{println\}\}\"", text)
-    assert begin
-    assert limits
-    assert begin[1] + "".join(f"{name}={{{{.{name}}}}}{{{{println}}}}" for name in limits[1].split()) == engines.INFO
+def test_docker_is_asked_what_the_launcher_asks(tmp_path: Path) -> None:
+    stand_in = StandIn()
+    look(tmp_path, stand_in, DOCKER)
+    assert [argv[1:] for argv in stand_in.ran if argv[0].endswith("docker") and argv[1] == "info"] == [("info", "-f", engine.INFO)]
+    assert [re.match(r"(\w+)=", line)[1] for line in INFO.splitlines()[2:]] == re.findall(r"(\w+)=\{\{", engine.INFO)  # type: ignore[index]
 
 
 def test_docker_that_works_and_its_image(tmp_path: Path) -> None:
@@ -546,25 +547,34 @@ def test_no_other_machine_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"modes": {"/bin/bash": 0}}, "bash"),
+        ({"modes": {"/usr/bin/python3": 0}}, "python3"),
+        ({"answers": ((r"python3 -I -S --version", told("Python 3.8.10\n")),)}, "python3"),
         ({"programs": {"perl": "", "python3": ""}}, "second-layer"),
-        ({"answers": ((r"^/bin/bash", told("4.2.46\n")),)}, "bash"),
     ],
-    ids=["no-bash", "no-perl-no-python", "old-bash"],
+    ids=["no-python", "old-python", "no-perl-no-python"],
 )
-def test_programs_that_wrappers_need(tmp_path: Path, change: dict[str, Any], name: str) -> None:
+def test_programs_that_every_shell_needs(tmp_path: Path, change: dict[str, Any], name: str) -> None:
     checks = look(tmp_path, StandIn(**change))
     assert (checks[name].state, checks[name].shells) == (State.MISSING, ("default", "restricted"))
     assert exit_code(checks.values()) == 3
 
 
-def test_python_is_needed_by_filtered_shells_alone(tmp_path: Path) -> None:
-    stand_in = StandIn(answers=((r"python3 -I -S --version", told("Python 3.9.2\n")),))
-    checks = look(tmp_path, stand_in)
-    assert checks["python3"].shells == ()
-    (tmp_path / "f").mkdir()
-    checks = look(tmp_path / "f", stand_in, MANIFEST + "runtime: {sandbox: {default_allowed_domains: [example.com]}}\n")
-    assert checks["python3"].shells == ("restricted",)
+def test_a_python_elsewhere_on_the_path_is_named_and_not_taken(tmp_path: Path) -> None:
+    """A script of .wavegen/bin starts none that a command could have put there."""
+    check = look(tmp_path, StandIn(modes={"/usr/bin/python3": 0}, programs={"python3": "/home/me/bin/python3"}))["python3"]
+    assert check.found == "there is no /usr/bin/python3, but /home/me/bin/python3"
+
+
+def test_the_launchers_python_is_looked_for_where_scripts_do() -> None:
+    (places,) = re.findall(r"^for python in (.*); do$", (ROOT / "templates/stub.sh.j2").read_text(), re.MULTILINE)
+    assert tuple(places.split()) == programs.PYTHONS
+
+
+def test_bash_is_what_a_shell_without_a_command_starts(tmp_path: Path) -> None:
+    checks = look(tmp_path, StandIn(programs={"bash": ""}))
+    assert (checks["bash"].state, checks["bash"].shells) == (State.MISSING, ())
+    assert "shells without a command" in checks["bash"].costs
+    assert exit_code(checks.values()) == 0
 
 
 PERSONA = """\
@@ -598,20 +608,33 @@ def test_a_terminal_that_takes_what_others_type_makes_no_fenced_shell_weaker(tmp
     assert exit_code(checks.values()) == 0
 
 
-def test_the_trial_asks_for_every_option_that_wrappers_have() -> None:
-    """Read from what is rendered and from the parts, so that a new option cannot be forgotten."""
-    options = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", " ".join(part for group in bubblewrap.MOUNTS for part in group))) | {"--seccomp"}
-    used: set[str] = set()
-    known = set(re.findall(r"^ +(--[a-z-]+)", subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=True).stdout, re.MULTILINE))
-    for name in ("bubblewrap.sh", "places.sh", "granted.sh", "guards.sh", "direct.sh", "shim.sh", "fence.sh"):
-        code = re.sub(r"#.*", "", (ROOT / "wavegen/runtime" / name).read_text())
-        used |= {word for word in re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", code) if word in known}
-    for name in ("default", "restricted"):
-        wrapper = re.sub(r"#.*", "", (ROOT / ".wavegen/bin" / name).read_text())
-        used |= {word for word in re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", wrapper) if word in known}
-    asked = options | {"--ro-bind"} | {f"--unshare-{kind}" for kind in ("user", "pid", "ipc", "uts", "cgroup", "net")}
-    asked |= {"--hostname", "--cap-drop", "--disable-userns", "--die-with-parent"}  # the plan's own
-    assert used - {"--args"} <= asked, used - asked
+KNOWN = r"^ +(--[a-z-]+)"
+OPTION = r'"(--[a-z][a-z-]+)"'
+
+
+@pytest.mark.needs("bwrap")
+def test_the_trial_asks_for_every_option_that_the_launcher_has() -> None:
+    """Read from what it prints and from its text, so that a new option cannot be forgotten."""
+    stand_in = StandIn()
+    made = Fence.create(MANIFEST, uid=os.getuid())
+    try:
+        needs = collect.needs_of(collect.found(str(made.project / "wave.yaml")))
+        list(bubblewrap.checks(stand_in, needs))
+        asked = {word for argv in stand_in.ran for word in argv if word.startswith("--")}
+        used: set[str] = set()
+        known = set(re.findall(KNOWN, subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=True).stdout, re.MULTILINE))
+        for shell in ("default", "restricted"):
+            printed = made.enter("--print", "--", "true", shell=shell)
+            assert printed.returncode == 0, printed.stderr
+            argv = shlex.split(printed.stdout, comments=True)
+            used |= {word for word in argv[1 : argv.index("--")] if word in known}
+        assert len(used) > 15
+        for name in ("bwrap", "bwrap_start", "filtered"):
+            used |= {word for word in re.findall(OPTION, (ROOT / f"wavegen/launcher/{name}.py").read_text()) if word in known}
+    finally:
+        made.remove()
+    # Options in a file, and descriptors in place of paths, are no others; a bwrap without the latter mounts by path.
+    assert used - {"--args", "--bind-fd", "--ro-bind-fd"} <= asked, used - asked
 
 
 def test_the_plans_options_are_tried(tmp_path: Path) -> None:
@@ -619,9 +642,20 @@ def test_the_plans_options_are_tried(tmp_path: Path) -> None:
     look(tmp_path, stand_in)
     whole = [argv for argv in stand_in.ran if argv[0].endswith("bwrap") and "--disable-userns" in argv]
     assert len(whole) == 2  # with a network of its own, and with the host's
-    for option in ("--cap-drop", "--die-with-parent", "--hostname", "--seccomp", "--size", "--perms", "--ro-bind-try", "--remount-ro", "--json-status-fd"):
+    options = ("--cap-drop", "--die-with-parent", "--hostname", "--seccomp", "--size", "--perms", "--ro-bind", "--bind", "--symlink", "--remount-ro")
+    for option in (*options, "--dev", "--proc", "--chdir", "--new-session", "--json-status-fd"):
         assert all(option in argv for argv in whole)
     assert sum("--unshare-net" in argv for argv in whole) == 1
+    assert any("--file" in argv for argv in stand_in.ran)
+
+
+@pytest.mark.parametrize(("most", "hopeless"), [("63000\n", False), ("0\n", True)])
+def test_used_up_namespaces_are_no_reason_to_go_without_a_sandbox(tmp_path: Path, most: str, *, hopeless: bool) -> None:
+    """As the launcher judges it: a command can use them up."""
+    stand_in = StandIn(answers=((r"bwrap --unshare-user", said("bwrap: Creating new namespace failed: No space left on device")),), files={kernel.USERNS: most})
+    check = look(tmp_path, stand_in, MANIFEST + "runtime: {sandbox: {fallback: warn}}\n")["user-namespaces"]
+    assert ("NOT SANDBOXED" in check.costs) == hopeless
+    assert check.state is (State.WEAKER if hopeless else State.MISSING)
 
 
 # --- this machine
@@ -669,7 +703,7 @@ class Here:
         )
 
     def enter(self, shell: str, *, before: Sequence[str] = (), start: Callable[[], object] | None = None) -> int:
-        """What the wrapper does in the same circumstances."""
+        """What the launcher does in the same circumstances."""
         argv = [*before, *self.fence.argv(shell, ("true",))]
         return subprocess.run(
             argv, cwd=self.fence.project, env=self.fence.environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=60, preexec_fn=start
@@ -708,7 +742,7 @@ def stops(document: Any) -> set[str]:
 
 
 @pytest.mark.needs("bwrap", "user")
-def test_what_is_said_of_this_machine_is_what_wrappers_do(here: Here) -> None:
+def test_what_is_said_of_this_machine_is_what_the_launcher_does(here: Here) -> None:
     status, document = here.doctor()
     assert status == document["exit_code"]
     assert [check["name"] for check in document["checks"]][:1] == ["kernel"]
@@ -758,6 +792,20 @@ def test_a_machine_whose_proc_is_masked(here: Here) -> None:
     assert here.enter("default", before=before) == 125
 
 
+OLD_BWRAP = r"""#!/bin/sh
+# The launcher gives most options by --args.
+[ "$1" != --version ] || { echo bubblewrap 0.6.2; exit; }
+before=
+for word; do
+  listed=
+  [ "$before" != --args ] || listed=$(tr '\0' '\n' </proc/self/fd/"$word" | grep -x -e --disable-userns)
+  case $word$listed in *--disable-userns) echo "bwrap: Unknown option --disable-userns" >&2; exit 1 ;; esac
+  before=$word
+done
+exec @copy "$@"
+"""
+
+
 @pytest.mark.needs("bwrap", "user")
 @pytest.mark.parametrize("kind", ["none", "old", "setuid"])
 def test_another_bwrap(here: Here, tmp_path: Path, kind: str) -> None:
@@ -775,8 +823,7 @@ def test_another_bwrap(here: Here, tmp_path: Path, kind: str) -> None:
         elif kind == "setuid":
             other.chmod(0o4755)
         else:
-            refuse = 'for word; do case $word in --disable-userns) echo "bwrap: Unknown option --disable-userns" >&2; exit 1 ;; --version) echo bubblewrap 0.6.2; exit ;; esac; done'
-            other.write_text(f'#!/bin/sh\n{refuse}\nexec {copy} "$@"\n')
+            other.write_text(OLD_BWRAP.replace("@copy", str(copy)))
         before = in_place_of_bwrap(other)
         status, document = here.doctor(before=before)
         entered = here.enter("default", before=before)
@@ -795,13 +842,29 @@ def test_a_tree_that_was_edited_or_is_gone(packages: Path) -> None:
     made = Fence.create(MANIFEST, uid=os.getuid())
     here = Here(made, packages)
     try:
-        wrapper = made.project / ".wavegen/bin/default"
-        wrapper.write_text(wrapper.read_text().replace("--unshare-pid", "--unshare-pid "))
+        script = made.project / ".wavegen/bin/default"
+        script.write_text(script.read_text().replace("exec", "exec "))
         status, document = here.doctor()
         check = by_name(document)["rendered"]
-        assert (status, check["state"], check["found"]) == (1, "weaker", ".wavegen/bin/default: edited by hand")
+        assert (status, check["state"], check["found"]) == (3, "missing", ".wavegen/bin/default: edited by hand")
         assert check["commands"] == ["wavegen render --diff", "wavegen render"]
+        assert here.enter("default") == 125
         made.render()
+        # What nobody starts holds less, and keeps no shell from starting.
+        shells = made.project / ".wavegen/shells.nix"
+        shells.write_text(shells.read_text() + "\n")
+        status, document = here.doctor()
+        check = by_name(document)["rendered"]
+        assert (status, check["state"], check["found"]) == (1, "weaker", ".wavegen/shells.nix: edited by hand")
+        assert here.enter("default") == 0
+        made.render()
+        strange = made.write(".wavegen/launcher/re.py", "import os\n")
+        status, document = here.doctor()
+        check = by_name(document)["rendered"]
+        assert (status, check["state"]) == (3, "missing")
+        assert check["found"] == ".wavegen/launcher/re.py is not of wavegen: the lock does not list it"
+        assert here.enter("default") == 125
+        strange.unlink()
         made.write("wave.yaml", MANIFEST + "runtime: {sandbox: {limits: {pids: 99}}}\n")
         assert by_name(here.doctor()[1])["rendered"]["found"].endswith("and 1 more") or "out of date" in by_name(here.doctor()[1])["rendered"]["found"]
         shutil.rmtree(made.project / ".wavegen")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _socket
 import collections
 import contextlib
 import errno
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from egress_reference import Entry, Lists, allowed, host_of, runtime
+from egress_reference import Entry, Lists, allowed, host_of
+from egress_reference import egress as part_of
 
-wire, egress_of, rules_of, log_of, names = (runtime(f"egress{part}") for part in ("_wire", "", "_rules", "_log", "_names"))
+wire, egress_of, rules_of, log_of, names = (part_of(part) for part in ("protocols", "serve", "rules", "log", "names"))
 Bad = (wire.BadMessageError, names.BadNameError)
 
 # A test of its own tells of this.
@@ -584,7 +586,7 @@ def heard_fits(key: tuple[str, int], said: bytes) -> bool:
 def test_fuzzed_conversations_reach_nobody_whom_the_reference_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up: collections.Counter[str] = collections.Counter()
 
-    really = socket.getaddrinfo
+    really = _socket.getaddrinfo
 
     def resolver(name: bytes | str, *args: Any, **options: Any) -> list[Any]:
         if isinstance(name, str):
@@ -592,7 +594,7 @@ def test_fuzzed_conversations_reach_nobody_whom_the_reference_refuses(monkeypatc
         looked_up[name.decode()] += 1
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 
-    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    monkeypatch.setattr(_socket, "getaddrinfo", resolver)
     dice = random.Random(6)
     plain = sorted({host.lower().rstrip(".") for host in HOSTS})
     servers = Servers([*((host, port) for host in plain for port in PORTS), ("nobody", 0)])

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from egress_reference import Address, authority_of, host_of, runtime
+from egress_reference import Address, authority_of, egress, host_of
 
-names = runtime("egress_names")
+names, special_names = egress("names"), egress("special_names")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -247,12 +247,12 @@ def test_random_authorities_are_read_as_the_reference_reads_them() -> None:
 
 @pytest.mark.parametrize("name", ["localhost", "foo.localhost", "printer.local", "a.b.local", "box.localdomain", "intranet", "db"])
 def test_x16_names_of_this_machine_and_its_link(name: str) -> None:
-    assert names.is_local(name)
+    assert special_names.is_local(name)
 
 
 @pytest.mark.parametrize("name", ["github.com", "local.example", "localhost.example", "a.xlocal", "mylocalhost.org"])
 def test_x16_other_names_are_not(name: str) -> None:
-    assert not names.is_local(name)
+    assert not special_names.is_local(name)
 
 
 # --- addresses

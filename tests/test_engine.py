@@ -143,7 +143,7 @@ def test_podmans_places_are_its_own(podman: Podman) -> None:
     assert shown["store"]["graphRoot"] == str(podman.directory / "storage")
     assert shown["store"]["runRoot"] == str(podman.directory / "run")
     done = subprocess.run(
-        ("podman", "images", "--format", "{{.Repository}}:{{.Tag}}"), env={**os.environ, **podman.environment()}, capture_output=True, text=True
+        (*podman.who, "podman", "images", "--format", "{{.Repository}}:{{.Tag}}"), env={**os.environ, **podman.environment()}, capture_output=True, text=True
     )
     assert set(done.stdout.split()) <= {f"localhost/wavegen-test:{kind}" for kind in PACKAGES}
 

@@ -186,9 +186,13 @@ class Inside:
         argv = self.fence.argv("restricted", (*stand_ins, "--", *way, *more, *command))
         if self.host:
             argv = ["unshare", "--mount", "sh", "-euc", f'{self.host}; exec "$@"', "sh", *argv]
-        return subprocess.run(
-            argv, cwd=self.fence.project, env=self.fence.environment(**trusted), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
-        )
+        try:
+            return subprocess.run(
+                argv, cwd=self.fence.project, env=self.fence.environment(**trusted), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            )
+        except subprocess.TimeoutExpired as stuck:
+            (log,) = self.fence.home.rglob("network.jsonl")
+            raise AssertionError(f"{command}: not over: {stuck.stdout!r} {stuck.stderr!r}; the last that was asked for: {log.read_text()[-3000:]}") from None
 
     def output(self, *command: str, env: dict[str, str] | None = None) -> str:
         """What a command prints that must succeed."""
@@ -339,7 +343,8 @@ def test_pip(inside: Inside) -> None:
 
 @pytest.mark.needs("npm")
 def test_npm(inside: Inside) -> None:
-    env = {"NPM_CONFIG_GLOBALCONFIG": "/dev/null"}
+    # What npm asks of its registry besides the package has no stand-in.
+    env = {"NPM_CONFIG_GLOBALCONFIG": "/dev/null", "NPM_CONFIG_AUDIT": "false", "NPM_CONFIG_UPDATE_NOTIFIER": "false"}
     directory = inside.directory()
     cache = ("--cache", f"{directory}/cache")
     inside.output("npm", "install", "--prefix", directory, *cache, "wave-greeting", env=env)

@@ -19,9 +19,9 @@ from nix_env import NixEnv
 from test_nix import Witness, make
 from test_nix import environment as nix_environment
 
-from wavegen.backends import docker
+from wavegen.launcher.container import OPTIONS
 from wavegen.manifest import NetworkMode
-from wavegen.policy import Access, Anchor
+from wavegen.policy import Access, Anchor, Policy
 from wavegen.project import load
 
 if TYPE_CHECKING:
@@ -118,12 +118,20 @@ def test_direnv_sets_variables_and_says_that_it_fences_nothing(nix: NixEnv, tmp_
 EDITORS = {"--rm", "--init", "--interactive", "--pull", "--entrypoint", "--no-healthcheck", "--log-driver", "--detach-keys", "--network", "--env"}
 
 
+def engine_options(shell: Policy) -> list[tuple[str, ...]]:
+    """What an engine is told of every container, option by option, and of this shell."""
+    pairs = zip(OPTIONS, (*OPTIONS[1:], "--"), strict=True)
+    found = [(word,) if value.startswith("--") else (word, value) for word, value in pairs if word.startswith("--")]
+    found += [("--network", "host"), ("--pids-limit", str(shell.limits.pids)), ("--shm-size", str(shell.limits.scratch))]
+    return found + [("--env", f"{rule.name}={rule.value}") for rule in shell.environment if rule.value is not None]
+
+
 def test_the_devcontainer_has_the_options_of_run_default(tmp_path: Path) -> None:
     plan = load(str(render_project(tmp_path, MINIMAL) / "wave.yaml")).plan
     shell = plan.shell("default")
     assert shell
     assert shell.network.mode is NetworkMode.HOST
-    options = [option.words for option in docker.options(shell)]
+    options = engine_options(shell)
     assert {words[0].partition("=")[0] for words in options} >= EDITORS
     expected = [words for words in options if words[0].partition("=")[0] not in EDITORS]
     scratch = {f"/{rule.path.tail}": rule for rule in shell.paths if rule.access is Access.SCRATCH and rule.path.anchor is Anchor.ROOT and not rule.source}
@@ -135,7 +143,7 @@ def test_the_devcontainer_has_the_options_of_run_default(tmp_path: Path) -> None
         else:
             given[-1] += (word,)
     fixed = [one for one in given if one[0] != "--tmpfs" and not one[-1].startswith("seccomp=")]
-    # What contained.sh does in our own containers.
+    # What restrict_and_exec does in our own containers.
     assert sorted(fixed) == sorted((*expected, ("--ulimit", "core=0")))
     assert [one[1] for one in given if one[-1].startswith("seccomp=")] == ["seccomp=${localWorkspaceFolder}/.wavegen/seccomp/default.json"]
     tmpfs = dict(one[1].split(":", 1) for one in given if one[0] == "--tmpfs")
@@ -210,7 +218,7 @@ def test_the_hook_for_pre_commit_passes_and_fails_as_render_check_does(tmp_path:
     assert set(hook) == known
     program, *args = shlex.split(hook["entry"])
     # What pre-commit installs is the package, whose program has this name.
-    assert f'{program} = "wavegen.cli:main"' in (ROOT / "pyproject.toml").read_text("utf-8")
+    assert f'{program} = "wavegen.__main__:main"' in (ROOT / "pyproject.toml").read_text("utf-8")
 
     def run(root: Path) -> tuple[int, str]:
         argv = [sys.executable, "-P", "-m", "wavegen", *args]

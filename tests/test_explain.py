@@ -14,7 +14,7 @@ from helpers import call, project
 
 from wavegen.errors import Location
 from wavegen.policy import Access, Anchor, HostPath, Origin, PathRule
-from wavegen.reach import Places, governing, parts_of, placed
+from wavegen.reach import PlacedRules
 
 MANIFEST = """\
 metadata: {name: fence}
@@ -386,26 +386,18 @@ def test_what_another_back_end_says_otherwise_is_said(tmp_path: Path) -> None:
     assert said(tmp_path, "-s", "restricted", "socket", manifest=manifest)[0]["fences"] == ["seccomp (default-none-sockets)"]
 
 
-def test_of_two_rules_the_one_for_the_deeper_path_holds_whatever_it_hangs_from() -> None:
+def test_of_two_rules_the_one_for_the_deeper_path_holds_and_what_is_hidden_stays_so() -> None:
     def rule(anchor: Anchor, tail: str, access: Access, line: int = 0) -> PathRule:
         return PathRule(path=HostPath(anchor, tail), access=access, origin=Origin("", Location("wave.yaml", line)) if line else Origin("default"))
 
-    places = Places(home="/home/user", project="/home/user/work/project", state="/s", runtime="/r")
-    named, home = rule(Anchor.ROOT, "home/user/by-name", Access.READ), rule(Anchor.HOME, "", Access.WRITE)
-    users, project_ = rule(Anchor.ROOT, "home", Access.HIDE), rule(Anchor.PROJECT, "", Access.WRITE)
-    around = rule(Anchor.AROUND, "", Access.SCRATCH)
-    denied, shown = rule(Anchor.HOME, "work/project/secrets", Access.HIDE, 7), rule(Anchor.PROJECT, "secrets/shown", Access.READ, 8)
-    rules = placed((named, home, users, project_, around, shown, denied), places)
-    for path, expected in (
-        ("/home/user/by-name/file", named),
-        ("/home/user/other", home),
-        ("/home/else", users),
-        ("/home/user/work/project/x", project_),
-        ("/home/user/work/project/secrets/shown", denied),
-        ("/etc", None),
+    home, cache, project_ = rule(Anchor.HOME, "", Access.WRITE), rule(Anchor.HOME, ".cache", Access.READ, 6), rule(Anchor.PROJECT, "", Access.WRITE)
+    denied, shown = rule(Anchor.PROJECT, "secrets", Access.HIDE, 7), rule(Anchor.PROJECT, "secrets/shown", Access.READ, 8)
+    rules = PlacedRules((home, cache, project_, shown, denied))
+    for anchor, tail, expected in (
+        (Anchor.HOME, ".cache/x", cache),
+        (Anchor.HOME, "other", home),
+        (Anchor.PROJECT, "x", project_),
+        (Anchor.PROJECT, "secrets/shown", denied),
+        (Anchor.ROOT, "etc", None),
     ):
-        assert governing(rules, parts_of(path)) is expected, path
-    assert Places(home="/root", project="/srv/x", state="", runtime="").homes == "/"
-    assert Places(home="/root", project="/srv/a/b", state="", runtime="").around == "/srv"
-    assert Places(home="/home/u", project="/opt/x/y", state="", runtime="").around == "/opt/x"
-    assert Places(home="/home/u", project="/lib/x", state="", runtime="").around == "/"
+        assert rules.governing(HostPath(anchor, tail)) is expected, tail

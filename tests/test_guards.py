@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,6 +144,8 @@ def test_no_placeholder_is_left(fence: Fence) -> None:
     try:
         git(bare, "init", "--quiet", "--template=")
         bare.render()
+        # The launcher compiles itself once, into a directory that git ignores.
+        assert bare.enter("true").returncode == 0
         before = sorted(str(path.relative_to(bare.project)) for path in bare.project.rglob("*"))
         done = bare.enter("find", ".", "-mindepth", "1")
         assert done.returncode == 0, done.stderr
@@ -172,6 +174,20 @@ def test_what_the_manifest_grants_for_writing_is_writable() -> None:
         held(fence, ".envrc")
     finally:
         fence.remove()
+
+
+@pytest.mark.parametrize("uid", users(), ids=name_of)
+def test_a_project_without_a_flake_starts_and_a_flake_that_a_command_made_is_named(uid: int) -> None:
+    made = Fence.create("metadata: {name: fence}\nruntime: {sandbox: {outputs: []}}\n", uid=uid)
+    try:
+        assert not (made.project / "flake.nix").exists()
+        assert made.enter("sh", "-c", "echo made >flake.nix; echo >>wave.yaml").stderr.count("Read-only file system") == 1
+        assert "flake.nix" in made.wavegen("audit").stdout
+        # From then on it is held.
+        assert made.enter("sh", "-c", "echo more >>flake.nix || rm flake.nix").returncode != 0
+        assert (made.project / "flake.nix").read_text() == "made\n"
+    finally:
+        made.remove()
 
 
 def test_what_is_hidden_stays_hidden() -> None:
@@ -210,7 +226,7 @@ def test_repositories_of_other_places_that_may_be_written_are_held() -> None:
         "ln -s {outside} x", "ln -s {outside}/repo/.git x.git; mkdir y; ln -s {outside}/repo/.git y/.git", "mkdir .git; ln -s {outside}/repo/.git/hooks .git/hooks",
         "ln -s {outside} .vscode", "ln -s loop .envrc; ln -s .envrc loop", "mkfifo .envrc", "mkdir -p .git/modules/a/b/c/d/e/f/g/h/i/j/k; ln -s .. .git/modules/l",
         "for i in $(seq 3100); do mkdir -p n/$i; echo 'gitdir: ../x' >n/$i/.git; done", "mkdir l; cd l; for i in $(seq 500); do ln -s /usr/share u$i; ln -s /proc p$i; done",
-        "mkdir -p .git; touch .git/HEAD; ln -s /proc/self/root .git/worktrees", "mkdir d; mkdir d/.git; chmod 0 d/.git",
+        "mkdir -p .git; touch .git/HEAD; ln -s /proc/self/root .git/worktrees",
     ],
 )  # fmt: skip
 def test_what_a_command_plants_neither_leads_out_nor_keeps_shells_from_starting(plant: str) -> None:
@@ -224,6 +240,24 @@ def test_what_a_command_plants_neither_leads_out_nor_keeps_shells_from_starting(
         assert fence.enter("sh", "-c", plant.format(outside=outside)).returncode == 0
         done = fence.enter("sh", "-c", f"cat {outside}/repo/.git/hooks/canary; ls -R . 2>/dev/null | grep canary; echo started")
         assert done.stdout == "started\n", done.stderr
+    finally:
+        subprocess.run(["chmod", "-R", "u+rwx", str(fence.base)], check=False)
+        fence.remove()
+
+
+@pytest.mark.parametrize(
+    "plant", ["mkdir -p d/.git; chmod 0 d/.git", "git init -q; chmod 0 .git", "git init -q; mkdir -p .git/modules/x; chmod 0311 .git/modules"]
+)
+def test_what_cannot_be_looked_at_is_not_taken_for_absent(plant: str) -> None:
+    fence = Fence.create(MANIFEST, uid=users()[-1])
+    try:
+        assert fence.enter("sh", "-c", plant).returncode == 0
+        done = fence.enter("echo", "started")
+        assert (done.returncode, done.stdout) == (125, "")
+        remedy = re.search(r"\((chmod u\+rwx [^ )]+)", done.stderr)
+        assert remedy, done.stderr
+        subprocess.run(remedy[1].split(), check=True)
+        assert fence.enter("echo", "started").stdout == "started\n"
     finally:
         subprocess.run(["chmod", "-R", "u+rwx", str(fence.base)], check=False)
         fence.remove()
@@ -262,40 +296,100 @@ def test_the_process_that_ends_the_others_cannot_be_starved(shell: str, uid: int
 
 
 WAITS = r"""
-import os, subprocess, sys, time
+import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from launch_serve import Report
+from wavegen.launcher.supervise import Report
 def report(pid):
     read, write = os.pipe()
     os.write(write, b'{ "child-pid": %d }\n' % pid)
-    os.set_blocking(read, False)
     return Report(read)
 alive = subprocess.Popen(["sleep", "0.5"])  # a zombie once it has ended, as nobody waits for it
-began = time.monotonic()
-print(report(alive.pid).ended(), 0.4 < time.monotonic() - began < 3)
-print(report(alive.pid).ended(), report(4194303).ended())
-print(report(os.getppid()).ended())
+over = report(alive.pid).is_over()
+print(over, open(f"/proc/{alive.pid}/stat").read().rpartition(") ")[2][0])
+print(report(alive.pid).is_over(), report(4194303).is_over())
+print(report(os.getppid()).is_over())
 """
 
 
-def test_the_audit_waits_until_everything_inside_has_ended() -> None:
+def test_the_look_afterwards_waits_until_everything_inside_has_ended() -> None:
     """Played with processes of the host: one that ends, a zombie, none, one that goes on."""
-    fence = Fence.create(MANIFEST, uid=os.getuid())
+    done = subprocess.run([sys.executable, "-c", WAITS, str(Path(__file__).parent.parent)], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["True Z", "True True", "False"]
+
+
+GIT_TRUSTS = {
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+    "GIT_CONFIG_KEY_1": "protocol.file.allow",
+    "GIT_CONFIG_VALUE_1": "always",
+}
+"""Root's git in directories of a user's."""
+
+
+@pytest.mark.parametrize(
+    ("make", "git_directory", "used"),
+    [
+        ("git init -q .", ".git", "."),
+        ("git init -q . && git clone -q $S vendor/x", "vendor/x/.git", "vendor/x"),
+        ("git clone -q --bare $S .bare && echo 'gitdir: ./.bare' >.git && git worktree add -q w HEAD", ".bare", "w"),
+        ("git init -q . && git submodule --quiet add $S mod", ".git/modules/mod", "mod"),
+    ],
+)
+@pytest.mark.parametrize("shell", ["default", "restricted"])
+def test_no_repository_of_the_project_is_turned_elsewhere_once_it_was_rendered(make: str, git_directory: str, used: str, shell: str) -> None:
+    """A command copies a repository with settings of its own beside, and lets `commondir` lead there: nothing runs at the host's git status."""
+    fence = Fence.create(MANIFEST, uid=users()[-1])
     try:
-        runtime = fence.project / ".wavegen/runtime"
-        done = subprocess.run([sys.executable, "-c", WAITS, str(runtime)], capture_output=True, text=True, timeout=60, check=True)
-        assert done.stdout.splitlines() == ["True True", "True True", "False"]
-        text = (runtime / "direct.sh").read_text("utf-8")
-        function = text[text.index("ended() {") : text.index("\n}\n", text.index("ended() {")) + 3]
-        script = f"{function}wg_report='{{ \"child-pid\": '$1' }}'; ended; echo $?"
-        ending = subprocess.Popen(["sleep", "0.5"])
-        began = time.monotonic()
-        answers = [
-            subprocess.run(["bash", "-c", script, "bash", str(pid)], capture_output=True, text=True, timeout=60).stdout
-            for pid in (ending.pid, 4194303, os.getpid())
-        ]
-        ending.wait()
-        assert answers == ["0\n", "0\n", "1\n"]
-        assert time.monotonic() - began > 4
+        seed = fence.base / "seed"
+        script = f"export GIT_CONFIG_GLOBAL=/dev/null S={seed}; git init -q {seed} && git -C {seed} -c user.name=x -c user.email=x@x commit -q --allow-empty -m 1 && {make}"
+        subprocess.run(["sh", "-ec", script], cwd=fence.project, check=True, env={**os.environ, **GIT_TRUSTS})
+        fence.own()
+        assert fence.render().returncode == 0
+        pwned = fence.base / "pwned"
+        evil = f"cd {git_directory} && mkdir evil && cp -r objects refs HEAD evil/ && printf '[core]\\nbare = false\\nfsmonitor = touch {pwned}; false\\n' >evil/config; echo evil >commondir; true"
+        done = fence.enter("sh", "-c", evil, shell=shell)
+        assert "commondir" in done.stderr, done.stderr
+        subprocess.run(["git", "-c", "safe.directory=*", "status"], cwd=fence.project / used, capture_output=True, check=False)
+        assert not pwned.exists()
     finally:
         fence.remove()
+
+
+@pytest.mark.parametrize("uid", users(), ids=name_of)
+def test_git_status_in_a_project_with_a_submodule_is_no_finding_and_a_planted_setting_is_one(uid: int) -> None:
+    made = Fence.create(MANIFEST + "runtime: {sandbox: {paths: [{path: old/config, access: read}]}}\n", uid=uid)
+    made.write("old/config", "[core]\n\tfsmonitor = evil\n")
+    made.own()
+    try:
+        git(made, "init", "--quiet")
+        git(made, "clone", "--quiet", "--bare", str(made.project), str(made.base / "origin"))
+        made.write("tracked", "1\n")
+        git(made, "add", "tracked")
+        git(made, "commit", "--quiet", "--message=one")
+        git(made, "push", "--quiet", str(made.base / "origin"), "HEAD:main")
+        git(made, "submodule", "--quiet", "add", "-b", "main", str(made.base / "origin"), "module")
+        git(made, "commit", "--quiet", "--all", "--message=two")
+        assert made.render().returncode == 0
+        made.own()
+        (made.project / "module/tracked").touch()
+        work = "git status -s >/dev/null; git -C module status -s; touch .git/modules/module/new; mkdir bare"
+        assert made.enter("sh", "-c", work).returncode == 0
+        assert ".git/modules" not in made.wavegen("audit").stdout
+        # What was no repository when the session began is judged as new, whatever is old in it, held by the manifest or not.
+        assert made.enter("sh", "-c", "mkdir -p old/objects old/refs; echo ref: refs/heads/main >old/HEAD").returncode == 0
+        assert "old/config" in made.wavegen("audit").stdout
+    finally:
+        made.remove()
+
+
+@pytest.mark.parametrize("shell", ["default", "restricted"])
+def test_a_shell_that_is_started_inside_another_says_where_it_is(shell: str) -> None:
+    made = Fence.create(MANIFEST, uid=users()[-1])
+    try:
+        done = made.enter(f".wavegen/bin/{shell}", "true", shell=shell)
+        assert done.returncode == 125
+        assert f"wavegen: error: this is inside the shell {shell}, which holds no other sandbox (start it outside, or write nested: true" in done.stderr
+        assert "ulimit" not in done.stderr
+    finally:
+        made.remove()

@@ -218,7 +218,7 @@ BASE = """\
 # Where Nix is, it builds the image of the flake's own packages instead: nix build .#image && docker load <result.
 # Started where the PATH leads to Nix's store (nix develop .#yolo, direnv), containers see it read-only: then a base
 # with what stands first below is enough. Each package stands below the line that asks for it.
-# wave.yaml:4
+# wave.yaml
 FROM alpine:3@sha256:HEX
 USER 0:0
 
@@ -236,9 +236,9 @@ RUN apk add --no-cache \\
     perl \\
 # default: whom TLS trusts
     ca-certificates \\
-# wave.yaml:4
+# wave.yaml
     go \\
-# wave.yaml:4
+# wave.yaml
     jo \\
 # default: npm, which installs claude-code
     nodejs \\
@@ -247,7 +247,7 @@ RUN apk add --no-cache \\
     && rm -rf /var/cache/apk/*
 
 RUN npm install --global --no-audit --no-fund \\
-# wave.yaml:2: adapter claude
+# wave.yaml: adapter claude
     @anthropic-ai/claude-code@2.1.0 \\
     && rm -rf /root/.npm
 

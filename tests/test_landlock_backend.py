@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from fence import PYTHON, Fence, name_of, users
 from helpers import call, in_place_of_bwrap, project
 from stand_in import Server, echo
 
+from wavegen import resources
+from wavegen.backends.rules_file import base_text
 from wavegen.manifest import Seccomp
 from wavegen.seccomp import Arch
 from wavegen.seccomp.bpf import assembled
@@ -297,7 +301,7 @@ def test_another_user_is_not_answered_by_the_proxy(fence: Alone, server: Server)
         (("sh", "-c", "kill -TERM $$"), 143, ""),
         (("no-such-command",), 127, "wavegen: no-such-command: command not found inside (add its package to the manifest, or grant its path)"),
         (("./plain",), 126, "wavegen: ./plain cannot be executed inside: Permission denied"),
-        (("--wrong", "true"), 125, "--wrong is unknown"),
+        (("--wrong", "true"), 125, "unknown option --wrong"),
     ],
 )
 @pytest.mark.parametrize("shell", ["default", "restricted"])
@@ -397,37 +401,47 @@ def test_it_starts_without_bwrap_and_where_no_namespace_can_be_made(own: Alone) 
     path = own.base / "filter"
     path.write_bytes(assembled(no_userns, *Arch))
     path.chmod(0o644)
-    shim = [PYTHON, "-I", "-S", str(own.project / ".wavegen/runtime/shim.py"), "--seccomp", str(path), "--"]
+    step = [PYTHON, "-I", "-S", str(own.project / ".wavegen/launcher/inside/restrict_and_exec.py")]
+    filtered = ["bash", "-c", f'exec {shlex.join(step)} --seccomp 7 -- "$@" 7<"$0"', str(path)]
     entry = own.argv("default", ("sh", "-c", "unshare -U true || echo NONE"))
-    done = subprocess.run([*in_place_of_bwrap(broken), *shim, *entry], env=own.environment(), cwd=own.project, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*in_place_of_bwrap(broken), *filtered, *entry], env=own.environment(), cwd=own.project, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "NONE\n"), done.stderr
     # And the machine of the test is as it says.
-    outside = subprocess.run([*shim, "unshare", "-U", "true"], capture_output=True, text=True)
+    outside = subprocess.run([*filtered, "unshare", "-U", "true"], capture_output=True, text=True)
     assert outside.returncode != 0
 
 
 NO_LANDLOCK = """
-import sys; sys.path.insert(0, sys.argv[1]); sys.dont_write_bytecode = True
-import shim, confined
-shim._kernel = lambda syscall: (int(sys.argv[2]), 0)
-confined.main(sys.argv[3:])
+import sys; sys.dont_write_bytecode = True
+package = sys.modules["launcher"] = type(sys)("launcher")
+package.__path__ = [sys.argv[1]]
+from launcher.inside import restrict_and_exec
+restrict_and_exec.ask_landlock = lambda: (int(sys.argv[2]), 0)
+from launcher.start import main
+main(sys.argv[3:], sys.argv[1])
 """
+LAUNCHER = os.path.join(resources.package(), "launcher")
 
 
 @pytest.mark.parametrize(
     ("abi", "network", "fallback", "status", "said"),
     [
-        ("0", "host", "error", 125, "this kernel has no Landlock"),
-        ("2", "host", "error", 125, "(ABI 2) does not hold truncate"),
-        ("3", "none", "error", 125, "does not hold bind_tcp, connect_tcp"),
+        ("0", "host", "error", 125, "the kernel has no Landlock"),
+        ("2", "host", "error", 125, "(ABI 2) cannot restrict truncation of files"),
+        ("3", "none", "error", 125, "(ABI 3) cannot restrict listening TCP ports"),
         ("0", "host", "warn", 0, "NOT SANDBOXED"),
     ],
 )
 def test_a_kernel_that_holds_too_little_runs_nothing(  # noqa: PLR0917
     own: Alone, abi: str, network: str, fallback: str, status: int, said: str
 ) -> None:
-    settings = ["--shell", "default", "--network", network, "--fallback", fallback, "--", "--project", str(own.project), "echo", "RAN"]
-    done = subprocess.run([PYTHON, "-I", "-S", "-c", NO_LANDLOCK, str(own.project / ".wavegen/runtime"), abi, *settings], capture_output=True, text=True)
+    rules = f"shell\tdefault\t-\nnetwork\t{network}\t-\nfallback\t{fallback}\t-\nseccomp_landlock\toff\t-\n{base_text()}"
+    with tempfile.TemporaryFile() as text:
+        text.write(rules.encode())
+        text.seek(0)
+        words = [f"@{text.fileno()}", "--backend", "landlock", "--project", str(own.project), "echo", "RAN"]
+        command = [PYTHON, "-I", "-S", "-c", NO_LANDLOCK, LAUNCHER, abi, *words]
+        done = subprocess.run(command, env=own.environment(), pass_fds=(text.fileno(),), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (status, "RAN\n" if fallback == "warn" else "")
     assert said in done.stderr
 
@@ -439,10 +453,9 @@ def test_run_refuses_what_a_command_changed_until_it_is_rendered_again() -> None
     fence = made(uid=os.getuid())
     try:
         assert fence.wavegen("run", "--", "true").returncode == 0
-        for name in ("wave.yaml", ".wavegen/bin/landlock-default", ".wavegen/runtime/confined.py", ".wavegen/seccomp/default.bpf", ".wavegen/lock.json"):
+        for name in ("wave.yaml", ".wavegen/bin/landlock-default", ".wavegen/launcher/landlock.py", ".wavegen/seccomp/default.bpf", ".wavegen/lock.json"):
             done = fence.wavegen("run", "--", "sh", "-c", f"printf '\\n' >>{name}")
             assert done.returncode == 0, done.stderr
-            assert "the host would run or follow" in done.stderr
             refused = fence.wavegen("run", "--", "echo", "RAN")
             assert (refused.returncode, refused.stdout) == (125, ""), name
             assert "wavegen render" in refused.stderr
@@ -542,7 +555,8 @@ def test_scripts_are_rendered_only_where_the_manifest_says_so(tmp_path: Path) ->
 
 def test_print_shows_what_is_asked_and_what_is_held(own: Alone) -> None:
     done = own.enter("--print", "--", "touch", "made", shell="restricted")
-    held = json.loads(done.stdout.splitlines()[-1])
-    assert {"connect_tcp", "abstract"} <= set(held["requested"])
-    assert held["enforced"] == [name for name in held["requested"] if name not in held["missing"]]
+    lines = done.stdout.splitlines()
+    assert f"--write {own.project}  # default: what the shell is for" in lines
+    assert [line for line in lines if line.startswith("--landlock-masks ")]
+    assert any(line.startswith("--read ") and line.endswith("/.gitconfig  # wave.yaml:9") for line in lines), lines
     assert not (own.project / "made").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pty
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import pytest
 from fence import PYTHON, Fence, name_of, users
-from helpers import call, gone, in_place_of_bwrap, left_in, masks
+from helpers import ROOT, call, gone, in_place_of_bwrap, left_in, masks
 from stand_in import HTTP, LOOPBACK, SOCKS, Inside, Server, connect, echo, get, inside, socks
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -51,19 +52,27 @@ def server() -> Iterator[Server]:
     made.close()
 
 
+def change(fence: Fence, name: str, old: str, new: str) -> None:
+    """Change a file of the launcher, and its digest in the lock, as if it had been rendered so."""
+    path, lock = fence.project / ".wavegen/launcher" / name, fence.project / ".wavegen/lock.json"
+    text = path.read_text()
+    assert old in text, old
+    path.write_text(text.replace(old, new))
+    found = json.loads(lock.read_text())
+    found["outputs"][f".wavegen/launcher/{name}"] = "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+    lock.write_text(json.dumps(found))
+
+
 @pytest.fixture
 def changed() -> Iterator[Callable[..., Fence]]:
-    """Makes a fence whose copy of the runtime is changed: file, old text, new text."""
+    """Makes a fence whose copy of the launcher is changed, and its lock with it: file, old text, new text."""
     made: list[Fence] = []
 
     def make(*changes: tuple[str, str, str], more: str = "", uid: int | None = None) -> Fence:
         one = Fence.create(MANIFEST.format(more=more), uid=users()[-1] if uid is None else uid)
         made.append(one)
         for name, old, new in changes:
-            path = one.project / ".wavegen/runtime" / name
-            text = path.read_text()
-            assert old in text, old
-            path.write_text(text.replace(old, new))
+            change(one, name, old, new)
         return one
 
     yield make
@@ -71,7 +80,7 @@ def changed() -> Iterator[Callable[..., Fence]]:
         one.remove()
 
 
-NO_UNSHARE = ("launcher.py", "    user, group = os.geteuid(), os.getegid()\n", '    raise PermissionError(1, "no")\n    user, group = 0, 0\n')
+NO_UNSHARE = ("netns.py", "    enter_namespaces()\n", '    raise PermissionError(1, "no")\n')
 
 
 def start(fence: Fence, *command: str, **options: object) -> subprocess.Popen[str]:
@@ -139,7 +148,7 @@ def test_the_three_streams_are_the_callers(fence: Fence) -> None:
 
 def test_what_is_missing_is_said(changed: Callable[..., Fence], tmp_path: Path) -> None:
     one = changed(uid=users()[0])
-    gone = one.project / ".wavegen/runtime/launch.py"
+    gone = one.project / ".wavegen/launcher/netns.py"
     fake = one.base / "bwrap"
     fake.write_text('#!/bin/sh\necho "bwrap: setting up uid map: Permission denied" >&2\nexit 1\n')
     fake.chmod(0o755)
@@ -152,13 +161,25 @@ def test_what_is_missing_is_said(changed: Callable[..., Fence], tmp_path: Path) 
     assert "run wavegen render" in done.stderr
 
 
-def test_an_old_python_gives_way_to_the_next(fence: Fence, tmp_path: Path) -> None:
-    launch = fence.project / ".wavegen/runtime/launch.py"
-    code = "import sys; sys.version_info = (3, 9); sys.argv = sys.argv[1:]; exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
-    for others, said in (("/old", "older than 3.10"), ("/old:/bin/echo", "--python /bin/echo --shell x")):
-        done = subprocess.run([PYTHON, "-I", "-S", "-c", code, str(launch), "--python", others, "--shell", "x", "--"], capture_output=True, text=True)
-        assert said in done.stdout + done.stderr
-        assert done.returncode == (0 if "echo" in others else 125)
+def test_an_old_python_says_that_it_is_too_old(fence: Fence) -> None:
+    main = fence.project / ".wavegen/launcher/__main__.py"
+    code = "import sys; sys.version_info = (3, 8, 19); sys.argv = sys.argv[1:]; __file__ = sys.argv[0]; exec(compile(open(__file__).read(), __file__, 'exec'))"
+    stub = str(fence.project / ".wavegen/bin" / SHELL)
+    done = subprocess.run([PYTHON, "-I", "-S", "-c", code, str(main), stub, "touch", "ran"], cwd=fence.project, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (125, "")
+    assert "python3 is older than 3.9 (install a newer one" in done.stderr
+    assert not (fence.project / "ran").exists()
+
+
+@pytest.mark.parametrize("shell", [SHELL, "default"])
+def test_without_python_it_is_said_what_to_install(fence: Fence, shell: str) -> None:
+    """In a mount namespace in which there is none where the stub looks."""
+    hide = 'for p in /usr/bin/python3 /usr/local/bin/python3; do if [ -e "$p" ]; then mount --bind /dev/null "$(readlink -f "$p")"; fi; done; exec "$@"'
+    own = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-r", "-m"]
+    argv = [*own, "sh", "-c", hide, "sh", *fence.argv(shell, ("touch", "ran"))]
+    done = subprocess.run(argv, cwd=fence.project, env=fence.environment(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, "apt install python3" in done.stderr) == (125, "", True), done.stderr
+    assert not (fence.project / "ran").exists()
 
 
 # --- signals and terminals
@@ -226,7 +247,7 @@ def test_a_terminal_stays_one(fence: Fence) -> None:
 
 @pytest.mark.parametrize("victim", ["launcher", "bwrap", "command"])
 def test_nothing_outlives_any_of_them(fence: Fence, victim: str) -> None:
-    before = (listening(), left_in("/tmp", canaries=False), sorted(str(p) for p in fence.project.rglob("*")))
+    before = (listening(), left_in("/tmp", canaries=False), sorted(str(p) for p in fence.project.rglob("*") if "__pycache__" not in p.parts))
     for _ in range(50):
         word = f"3{secrets.randbelow(10**9):09d}"
         with start(fence, "sh", "-c", f"echo ready; sleep {word}; true") as process:
@@ -240,7 +261,7 @@ def test_nothing_outlives_any_of_them(fence: Fence, victim: str) -> None:
             os.kill(target, signal.SIGKILL)
             assert process.wait(10) != 0 or victim == "command"
         assert until(lambda word=word: not processes(word)), processes(word)
-    after = (listening(), sorted(str(p) for p in fence.project.rglob("*")))
+    after = (listening(), sorted(str(p) for p in fence.project.rglob("*") if "__pycache__" not in p.parts))
     assert after[0] <= before[0]
     assert gone(lambda: left_in("/tmp", canaries=False), before[1]) == set()
     assert after[1] == before[2]
@@ -359,7 +380,7 @@ result = [first[0][:12], second, talk(arguments[0], b'x', host=arguments[1], eno
 
 
 def test_who_says_nothing_is_let_go(changed: Callable[..., Fence], server: Server) -> None:
-    one = changed(("egress_reach.py", "HANDSHAKE = 30.0", "HANDSHAKE = 0.5"))
+    one = changed(("egress/connect.py", "HANDSHAKE = 30.0", "HANDSHAKE = 0.5"))
     with inside(one, *server.at("web.example.com", 443)) as client:
         assert client.talk(HTTP, b"CONNECT ")[0].startswith(b"HTTP/1.1 408 ")
         assert client.talk(SOCKS, b"\5")[1] in ("eof", "reset")
@@ -372,7 +393,7 @@ def test_who_says_nothing_is_let_go(changed: Callable[..., Fence], server: Serve
 
 
 def test_the_log_is_turned_over_and_never_written_through_a_link(changed: Callable[..., Fence]) -> None:
-    one = changed(("egress_log.py", "8 * 1024 * 1024", "1000"))
+    one = changed(("egress/log.py", "8 * 1024 * 1024", "1000"))
     with inside(one) as client:
         for number in range(20):
             client.dns(b"n%d.example.org" % number)
@@ -513,15 +534,16 @@ def test_a_stopped_job_goes_on(fence: Fence) -> None:
 
 def test_the_launcher_is_the_wrappers_own_whatever_project_is_named(changed: Callable[..., Fence]) -> None:
     one, hostile = changed(), changed()
-    (hostile.project / ".wavegen/runtime/launch.py").write_text("import os; os.write(2, b'on the host'); os._exit(0)\n")
-    (hostile.project / ".wavegen/runtime/hosts").unlink()
-    (hostile.project / ".wavegen/runtime/hosts").symlink_to(one.home / "hidden")
+    (hostile.project / ".wavegen/launcher/start.py").write_text("import os; os.write(2, b'on the host'); os._exit(0)\n")
+    (hostile.project / ".wavegen/launcher/__main__.py").write_text("import os; os.write(2, b'on the host'); os._exit(0)\n")
+    (hostile.project / ".wavegen/launcher/etc/hosts").unlink()
+    (hostile.project / ".wavegen/launcher/etc/hosts").symlink_to(one.home / "hidden")
     wrapper = str(one.project / ".wavegen/bin" / SHELL)
     argv = [wrapper if word.endswith(f"bin/{SHELL}") else word for word in hostile.argv(SHELL, ("cat", "/etc/hosts"))]
     argv[argv.index(wrapper) + 1 : argv.index(wrapper) + 1] = ["--project", str(hostile.project)]
     done = subprocess.run(argv, cwd=hostile.project, env=hostile.environment(), capture_output=True, text=True)
     assert "on the host" not in done.stderr
-    assert (done.returncode, "127.0.0.1 localhost" in done.stdout) == (0, True)
+    assert (done.returncode, "127.0.0.1 localhost" in done.stdout) == (0, True), done.stderr
 
 
 def test_a_wrapper_that_is_named_from_elsewhere_knows_its_project(changed: Callable[..., Fence]) -> None:
@@ -577,16 +599,26 @@ def test_refusals_do_not_push_out_what_was_let_through(changed: Callable[..., Fe
     assert all(len(line["name"]) <= 128 for line in lines)
 
 
+def is_only_noted(path: Path) -> bool:
+    """Whether a file of the state says which compiled launcher was loaded, by inode and time, and holds none itself."""
+    return bool(re.fullmatch(rb"[0-9]+ [0-9]+\n", path.read_bytes()))
+
+
 def test_compiled_forms_are_not_taken_from_where_a_command_may_write(changed: Callable[..., Fence]) -> None:
     one = changed(more="paths: [{path: ~/.local, access: write}]")
     (one.home / ".local").mkdir(exist_ok=True)
     os.chown(one.home / ".local", one.uid, one.uid)
     assert one.enter("true", shell=SHELL).returncode == 0
     assert not list((one.home / ".local").rglob("*.pyc"))
-    assert not list((one.home / ".local").rglob("filter-*"))
-    plain = changed()
-    assert plain.enter("true", shell=SHELL).returncode == 0
-    assert list((plain.home / ".local").rglob("*.pyc"))
+    assert all(is_only_noted(path) for path in (one.home / ".local").rglob("launcher-*"))
+    # It lies beside the launcher, where every shell only reads.
+    kept = one.project / ".wavegen/launcher/__pycache__"
+    names = {path.name for path in kept.iterdir()}
+    assert len(names) == 1
+    done = one.enter("sh", "-c", f"echo x >>{kept}/planted; echo x >>{kept}/{names.pop()}; rm -r {kept}; mv {kept} {kept}.old", shell=SHELL)
+    assert done.returncode != 0
+    assert {path.name.partition("-")[0] for path in kept.iterdir()} == {"launcher"}
+    assert one.enter("echo", "well", shell=SHELL).stdout == "well\n"
 
 
 @pytest.mark.parametrize("named", ["", "paths: [{path: vendor, access: read, optional: true}], "])
@@ -601,7 +633,8 @@ def test_another_shell_of_the_project_plants_no_compiled_launcher(named: str) ->
         assert one.enter("true", shell=SHELL).returncode == 0
         done = one.enter("sh", "-c", "touch ~/.local/state/mine && echo written", shell="writer", env=one.environment(XDG_STATE_HOME=str(one.home / "other")))
         assert done.stdout == "written\n", done.stderr
-        assert not [*(one.home / ".local/state").rglob("*.pyc"), *(one.home / ".local/state").rglob("filter-*")]
+        assert not list((one.home / ".local/state").rglob("*.pyc"))
+        assert all(is_only_noted(path) for path in (one.home / ".local/state").rglob("launcher-*"))
     finally:
         one.remove()
 
@@ -625,7 +658,7 @@ def test_a_terminal_is_told_what_is_missing(fence: Fence) -> None:
 
 
 def test_too_few_processes_for_a_lookup_end_one_connection_and_not_the_shell(changed: Callable[..., Fence]) -> None:
-    one = changed(("egress_loop.py", "_thread.start_new_thread(self._work, (task, result, work))", "raise RuntimeError"))
+    one = changed(("egress/loop.py", "_thread.start_new_thread(self._work, (task, result, work))", "raise RuntimeError"))
     with inside(one) as client:
         assert client.talk(HTTP, connect("web.example.com:443"))[0].startswith(b"HTTP/1.1 502")
         assert client.talk(HTTP, connect("evil.com:443"))[0].startswith(b"HTTP/1.1 403")
@@ -652,16 +685,24 @@ def test_what_is_connected_to_instead_is_an_address(fence: Fence, text: str) -> 
     assert (done.returncode, "is not NAME:PORT:ADDRESS:PORT" in done.stderr) == (125, True)
 
 
-def test_run_takes_no_launcher_of_another_version(tmp_path: Path) -> None:
+def test_run_takes_wavegens_own_launcher_whatever_the_project_has(tmp_path: Path) -> None:
     project, home = tmp_path / "project", tmp_path / "home"
     project.mkdir()
     home.mkdir()
     (project / "wave.yaml").write_text(MANIFEST.format(more=""))
     assert call("render", cwd=project).status == 0
-    argv = [sys.executable, "-m", "wavegen", "run", "--shell", SHELL, "--", "true"]
+    argv = [sys.executable, "-m", "wavegen", "run", "--shell", SHELL, "--", "echo", "inside"]
     environment = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": ""}
     assert subprocess.run(argv, cwd=project, env=environment, capture_output=True).returncode == 0
-    with (project / ".wavegen/runtime/egress.py").open("a") as stream:
-        stream.write("# changed\n")
+    for name in ("__main__", "start", "egress/serve"):
+        with (project / f".wavegen/launcher/{name}.py").open("a") as stream:
+            stream.write(f"\nopen({str(tmp_path / 'escaped')!r}, 'w')\n")
     done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True)
-    assert (done.returncode, "egress.py is not what this version of wavegen renders" in done.stderr) == (125, True)
+    assert (done.returncode, done.stdout) == (0, "inside\n"), done.stderr
+    assert not (tmp_path / "escaped").exists()
+    # What is rendered refuses to load them.
+    stub = [str(project / ".wavegen/bin" / SHELL), "echo", "inside"]
+    (project / ".wavegen/launcher/__main__.py").write_bytes((ROOT / "wavegen/launcher/__main__.py").read_bytes())
+    done = subprocess.run(stub, cwd=project, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, "is not what was rendered" in done.stderr) == (125, "", True), done.stderr
+    assert not (tmp_path / "escaped").exists()

@@ -11,33 +11,69 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
-from wavegen.backends import bwrap
-from wavegen.nodes import Source
-from wavegen.planner import plan
-
 # A module imports only from rows above its own, and from modules that stand before it in its row.
 ROWS = (
     ("wavegen",),  # the version
+    ("launcher",),  # a package that imports nothing of wavegen
     ("errors", "quote", "terminal", "troubles"),
     ("nodes",),
     ("decode",),
     ("manifest", "schema"),
     ("policy",),
     ("seccomp", "seccomp.syscalls", "seccomp.filters", "seccomp.bpf", "seccomp.oci", "seccomp.explain"),
-    ("images", "distribution", "suffixes", "domains", "paths", "defaults", "path_rules", "presets", "adapters", "image_plan", "personas", "roles", "planner"),
+    (
+        "images",
+        "distribution",
+        "suffixes",
+        "host_rules",
+        "domains",
+        "paths",
+        "defaults",
+        "path_rules",
+        "presets",
+        "adapters",
+        "image_plan",
+        "personas",
+        "roles",
+        "planner",
+    ),
     ("resources",),
+    ("project_root", "repository", "kept", "handover", "last_render", "script_start"),
     ("backends", "backends._templates", "backends.tree", "backends.flake", "backends.guidance"),
     ("backends.tool_lists", "backends.claude_rules", "backends.claude_hooks", "backends.claude", "backends.opencode", "backends.gemini", "backends.programs"),
-    ("backends.agents", "backends.script", "backends.bwrap", "backends.landlock", "backends.srt", "backends.docker", "backends.image", "backends.compose"),
+    (
+        "backends.agents",
+        "backends.banner",
+        "backends.rules_file",
+        "backends.bwrap",
+        "backends.landlock",
+        "backends.srt",
+        "backends.docker",
+        "backends.image",
+        "backends.compose",
+    ),
     ("reach",),
     ("probes", "probes.score", "probes.expect", "probes.expect_files", "probes.expect_network", "probes.expect_process"),
     ("probes.catalogue", "probes.judge", "probes.table", "probes.json_report"),
     ("probes.baseline", "probes.junit", "probes.sarif", "probes.html"),
-    ("manual", "tools", "output", "git", "repository", "kept", "project", "launch", "plan_table", "surroundings", "registries", "recognise", "starter"),
+    (
+        "manual",
+        "tools",
+        "output",
+        "git",
+        "project",
+        "launch",
+        "shell_mounts",
+        "plan_table",
+        "surroundings",
+        "registries",
+        "recognise",
+        "starter",
+    ),
     ("containers", "outside", "host_facts", "place", "planting", "ground", "entry", "trials", "verify"),
     ("log", "child", "given", "sandbox", "learn", "audit"),
     ("suggest", "remedy", "explained", "explain_paths", "explain_tools", "explain", "plan_diff", "earlier"),
-    ("doctor", "doctor.machine", "doctor.kernel", "doctor.bubblewrap", "doctor.programs", "doctor.nix", "doctor.engines", "doctor.collect", "doctor.show"),
+    ("doctor", "doctor.machine", "doctor.kernel", "doctor.programs", "doctor.bubblewrap", "doctor.nix", "doctor.engines", "doctor.collect", "doctor.show"),
     (
         "cli_progress",
         "cli_messages",
@@ -83,6 +119,7 @@ MACHINE = {
     "termios",
 }
 TOUCH_THE_MACHINE = {
+    "shell_mounts",
     "tools",
     "output",
     "git",
@@ -95,6 +132,10 @@ TOUCH_THE_MACHINE = {
     "recognise",
     "starter",
     "resources",
+    "project_root",
+    "handover",
+    "last_render",
+    "script_start",
     *CLI,
     "cli_progress",
     "terminal",
@@ -125,12 +166,12 @@ THIRD_PARTY = {**{name: {"click"} for name in CLI}, "nodes": {"yaml"}, "backends
 
 
 def modules() -> dict[str, ast.Module]:
-    """Every module of the package but those that are copied into the output, by its name below the package."""
+    """Every module of the package but those that are run inside a shell, by its name below the package; the launcher is one."""
     package = ROOT / "wavegen"
-    found = {}
+    found = {"launcher": ast.Module([], [])}
     for file in sorted(package.rglob("*.py")):
         parts = file.relative_to(package).with_suffix("").parts
-        if parts[0] in ("runtime", "data"):
+        if parts[0] in ("data", "launcher") or parts[:2] == ("probes", "inside"):
             continue
         found[".".join(part for part in parts if part != "__init__") or "wavegen"] = ast.parse(file.read_text("utf-8"))
     return found
@@ -142,8 +183,9 @@ def imports(tree: ast.Module) -> Iterator[str]:
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
-            case ast.ImportFrom(module=module, names=names, level=level):
-                assert level == 0, "imports are absolute"
+            case ast.ImportFrom(level=level) if level:
+                yield "."  # within the launcher
+            case ast.ImportFrom(module=module, names=names):
                 yield from (f"{module}.{alias.name}" for alias in names)
 
 
@@ -165,6 +207,10 @@ def test_every_module_stands_in_the_table() -> None:
 def test_a_module_imports_only_what_stands_above_it() -> None:
     upward = {(name, used) for name, tree in modules().items() for used in own(tree) if ORDER[used] >= ORDER[name]}
     assert upward == KNOWN
+
+
+def test_only_the_launcher_imports_from_beside_itself() -> None:
+    assert not [name for name, tree in modules().items() if "." in imports(tree)]
 
 
 def test_imports_are_found_at_all() -> None:
@@ -223,19 +269,38 @@ def test_pure_layers_neither_print_nor_exit_nor_open_files(call: str) -> None:
             "entry",
             "trials",
         }
-        | {"launch", "child", "learn", "cli_manual", "doctor.machine"}
+        | {"launch", "handover", "last_render", "child", "learn", "cli_manual", "doctor.machine"}
         if call == "open"
         else set()
     )
 
 
-def test_modules_that_are_copied_into_the_output_use_the_standard_library_alone() -> None:
-    files = sorted((ROOT / "wavegen/runtime").glob("*.py"))
+LAUNCHER = tuple(sorted((ROOT / "wavegen/launcher").rglob("*.py")))
+SLOW = {"argparse", "ctypes", "dataclasses", "enum", "json", "pathlib", "re", "typing"}
+
+
+@pytest.mark.parametrize("file", LAUNCHER, ids=lambda file: str(file.relative_to(ROOT / "wavegen/launcher")))
+def test_the_launcher_stands_on_the_standard_library_of_python_3_9_and_imports_nothing_slow(file: Path) -> None:
+    tree = ast.parse(file.read_text("utf-8"), feature_version=(3, 9))
+    assert not any(isinstance(node, ast.Match) for node in ast.walk(tree))
+    for node in ast.walk(tree):
+        used = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if not (isinstance(node, ast.ImportFrom) and node.level):
+            # It is its own package by the time that `__main__` names it.
+            assert all(name.split(".")[0] in sys.stdlib_module_names or (name == "launcher.start" and file.name == "__main__.py") for name in used), used
+    at_once = {
+        name for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for name in imports(ast.Module([node], [])) if not name.startswith(".")
+    }
+    assert not {name.split(".")[0] for name in at_once} & SLOW
+
+
+def test_modules_that_are_run_inside_a_shell_use_the_standard_library_alone() -> None:
+    files = sorted((ROOT / "wavegen/probes/inside").glob("*.py"))
     assert files
     known = {file.stem for file in files} | set(sys.stdlib_module_names)
     for file in files:
         for name in imports(ast.parse(file.read_text("utf-8"))):
-            assert name.split(".")[0] in known, (file.name, name)
+            assert name.split(".")[0] in known or name.startswith("wavegen.launcher."), (file.name, name)
 
 
 def test_what_holds_the_canaries_uses_the_standard_library_alone() -> None:
@@ -248,24 +313,7 @@ def test_what_holds_the_canaries_uses_the_standard_library_alone() -> None:
 EXPRESSION = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 QUOTING = {"sh", "nix", "comment", "words", "html", "posix", "compose"}
 # What is no text of a manifest's, or has been quoted word by word where it was put together.
-ALLOWED = {
-    "header",
-    '"%s" | format(file)',
-    "line.line",
-    '"" if loop.last else " \\\\"',
-    "setting.line",
-    "system_paths",
-    "writable",
-    "parts",
-    "run.before",
-    "run.after",
-    "filter_name",
-    "before",
-    "after",
-    "nobody",
-}
-# The settings that are no text at all: what adds them up, and what hands them to bwrap, asks no further.
-NUMBERS = {"pids", "files", "memory_limit", "memory_share", "cpus", "cpu_percent", "scratch_size"}
+ALLOWED = {"header", "line.line", "before", "after", "nobody", '"" if services else " {}"'}
 
 
 def templates() -> list[Path]:
@@ -281,19 +329,6 @@ def test_every_value_in_a_template_ends_in_a_quoting_filter() -> None:
 def test_the_allow_list_of_bare_values_holds_nothing_idle() -> None:
     everything = "".join(file.read_text("utf-8") for file in templates())
     assert {e.strip() for e in EXPRESSION.findall(everything)} >= ALLOWED
-
-
-def test_what_is_taken_for_a_number_is_one() -> None:
-    given: list[dict[str, str]] = []
-    for limits in ("", "{pids: 16, memory: 32m, cpus: 0.01, files: 64, tmp: 1}", "{pids: 1000000, memory: 1t, cpus: 1000000, files: 1000000, tmp: 1t}"):
-        text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{{f'limits: {limits}' if limits else ''}}}}}\n"
-        found = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
-        given.append(dict(re.findall(r"^readonly wg_(\w+)=(\S*)  # ", bwrap.wrapper(found, found.shells[0]), re.MULTILINE)))
-    for values in given:
-        # What is not written has no number.
-        assert {name for name in NUMBERS if not re.fullmatch("[1-9][0-9]*", values[name])} <= {"memory_limit", "cpus", "cpu_percent"}
-        assert all(re.fullmatch("[0-9]*", values[name]) for name in NUMBERS)
-    assert all(given[number][name] for number in (1, 2) for name in NUMBERS)
 
 
 def test_templates_hold_no_logic_beyond_loops_and_presence() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import yaml
 from helpers import Result, call, project, render_project, wavegen
 
 from wavegen.decode import Text
-from wavegen.domains import BadDomainError, allows, domain_rule
+from wavegen.domains import BadDomainError, domain_rule
 from wavegen.errors import Location
+from wavegen.host_rules import decide
 from wavegen.log import size, state
-from wavegen.policy import DomainRule, Origin
+from wavegen.manifest import NetworkMode
+from wavegen.policy import DomainRule, Network, Origin
 from wavegen.suggest import host
 
 MANIFEST = """\
@@ -308,7 +311,7 @@ def test_no_control_character_reaches_the_terminal(tmp_path: Path, key: str, tex
         ("a.example", "not-listed", 22, "- a.example:22"),
         ("git.example.org", "port", 443, "- git.example.org"),
         ("git.example.org", "port", 2222, "- git.example.org:2222"),
-        ("null", "not-listed", 443, '- "null"'),
+        ("null", "not-listed", 443, '- {host: "null", allow_private: true}'),
         ("printer.local", "local-name", 443, "- {host: printer.local, allow_private: true}"),
         ("null", "local-name", 631, '- {host: "null:631", allow_private: true}'),
         ("93.184.216.34", "literal", 443, '- "93.184.216.34"'),
@@ -424,10 +427,10 @@ def test_a_list_that_is_not_written_says_what_it_would_replace(tmp_path: Path) -
 
 
 def test_a_shell_that_does_not_filter_any_more_has_no_list(tmp_path: Path) -> None:
-    for mode in ("open", "host", "none"):
+    for mode, said in (("open", ""), ("host", ""), ("none", "# shell restricted: no list counts, as its network is none\n")):
         manifest = f"metadata: {{name: demo}}\nruntime: {{sandbox: {{shells: {{restricted: {{network: {mode}}}}}}}}}\n"
         done = logged(tmp_path, refused("a.example"), args=("--suggest",), manifest=manifest)
-        assert done.stdout == f"# shell restricted: no list counts, as its network is {mode}\n"
+        assert done.stdout == said
 
 
 def test_an_empty_list_can_be_added_to_and_an_open_shell_has_loopback_ports(tmp_path: Path) -> None:
@@ -467,8 +470,9 @@ def test_what_the_manifest_allows_by_now_is_not_suggested(tmp_path: Path) -> Non
 def test_allowed(entry: str, name: str, port: int, *, want: bool) -> None:
     bare, _, number = entry.removeprefix("*.").partition(":")
     rule = DomainRule(host=bare, wildcard=entry.startswith("*"), port=number, origin=Origin("test"))
-    assert allows((rule,), name, port) is want
-    assert allows((), name, port) is False
+    network = Network(mode=NetworkMode.FILTERED, origin=Origin("test"), domains=(rule,))
+    assert decide(network, name, port).allowed is want
+    assert not decide(replace(network, domains=()), name, port).allowed
 
 
 NO_NAMES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -101,7 +102,7 @@ def test_every_tool_is_one_that_some_test_needs() -> None:
     assert [tool for tool in conftest.TOOLS if f'"{tool}"' not in shown] == []
 
 
-def divided(base: Path, python: str) -> subprocess.CompletedProcess[str]:
+def divided(base: Path, python: str, *words: str) -> subprocess.CompletedProcess[str]:
     """scripts/test with a script in place of the python that it starts."""
     (base / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/test", base / "scripts")
@@ -110,12 +111,27 @@ def divided(base: Path, python: str) -> subprocess.CompletedProcess[str]:
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\n{python}\n")
     program.chmod(0o755)
-    return subprocess.run(["bash", "scripts/test"], cwd=base, capture_output=True, text=True, check=False)
+    return subprocess.run(["bash", "scripts/test", *words], cwd=base, capture_output=True, text=True, check=False)
 
 
 def test_every_test_file_is_in_one_run(tmp_path: Path) -> None:
     done = divided(tmp_path, 'shift 2; for file; do echo "$file"; [ -e "$file" ] || exit 1; done')
     assert (done.returncode, sorted(done.stdout.split())) == (0, sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py")))
+
+
+def test_the_quick_ones_are_files_that_there_are_and_need_no_engine(tmp_path: Path) -> None:
+    done = divided(tmp_path, 'for file; do case $file in tests/*) echo "$file"; [ -e "$file" ] || exit 1;; esac; done', "check")
+    files = done.stdout.split()
+    assert (done.returncode, len(files)) == (0, len(set(files)))
+    assert len(files) > 30
+    for name in files:
+        needed = set(re.findall(r"needs\((.*?)\)", (ROOT / name).read_text("utf-8")))
+        assert not any(tool in words for words in needed for tool in ("podman", "qemu", "claude", "srt")), name
+
+
+@pytest.mark.parametrize("failing", ["test_hosts.py", "test_probes.py"])
+def test_a_quick_one_that_fails_fails_the_check(tmp_path: Path, failing: str) -> None:
+    assert divided(tmp_path, f'case " $* " in *{failing}*) exit 7; esac', "check").returncode == 7
 
 
 @pytest.mark.parametrize("failing", ["test_quote.py", "test_docker.py", "test_fence.py"])

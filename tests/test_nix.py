@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -13,12 +14,14 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from fence import wait_until
 from helpers import ROOT, call, render_project, rendered
 from helpers import project as project_of
 from nix_env import STUB, NixEnv, NixUnavailableError, pin_stub
@@ -94,7 +97,7 @@ def project(nix: NixEnv, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One rendered project, its shells already built: what is built later would be said on a terminal."""
     root = tmp_path_factory.mktemp("rendered")
     made = make(nix, root, MANIFEST)
-    for shell in SHELLS:
+    for shell in ENTRIES:
         assert nix.run(["develop", f".#{shell}", "--command", "true"], made).returncode == 0
     return made
 
@@ -160,7 +163,7 @@ def test_the_flake_checks_on_all_systems(nix: NixEnv, project: Path) -> None:
 def test_every_shell_evaluates_on_every_system(nix: NixEnv, project: Path) -> None:
     shells = evaluate(nix, project, "devShells", "builtins.mapAttrs (_: builtins.mapAttrs (_: shell: shell.drvPath))")
     assert isinstance(shells, dict)
-    assert {system: sorted(found) for system, found in shells.items()} == dict.fromkeys(SYSTEMS, SHELLS)
+    assert {system: sorted(found) for system, found in shells.items()} == dict.fromkeys(SYSTEMS, sorted(ENTRIES))
 
 
 def test_packages_and_apps_are_the_shells_where_there_is_bubblewrap_and_the_project_s_own_package(nix: NixEnv, project: Path) -> None:
@@ -181,8 +184,7 @@ def test_the_image_of_nix_is_the_one_that_containers_are_started_from(nix: NixEn
     assert built.returncode == 0, built.stderr
     loaded = engine.run("load", "--input", json.loads(built.stdout)[0]["outputs"]["out"])
     assert "Loaded image: wavegen/my-tool:latest" in loaded.stdout, loaded.stderr
-    script = (project / ".wavegen/docker/run-default").read_text("utf-8")
-    assert "wg_image=wavegen/my-tool:latest" in script
+    assert "\nimage\twavegen/my-tool:latest\t" in (project / ".wavegen/rules/default").read_text("utf-8")
     config = json.loads(engine.run("image", "inspect", "-f", "{{json .Config}}", "wavegen/my-tool:latest").stdout)
     assert (config["Env"], config["User"], config["Cmd"], config.get("Entrypoint"), config.get("Volumes")) == (
         ["PATH=/bin"],
@@ -304,7 +306,7 @@ def test_an_unknown_package_names_the_manifest_s_line(nix: NixEnv, tmp_path: Pat
     made = make(nix, tmp_path, "metadata: {name: demo}\nruntime:\n  sandbox:\n    packages:\n      - hello\n      - no.such-thing\n")
     done = nix.run(["develop", "--command", "true"], made)
     assert done.returncode not in (0, 125)
-    assert "wave.yaml:6: packages: nixpkgs has no attribute no.such-thing" in done.stderr
+    assert "wave.yaml: packages: nixpkgs has no attribute no.such-thing" in done.stderr
 
 
 # --- every way into a shell
@@ -341,6 +343,7 @@ FENCED = {
     "command-terminal-restricted": on_terminal("develop", ".#restricted", "--command"),
     "interactive": typed("develop"),
     "interactive-restricted": typed("develop", ".#restricted"),
+    "command-persona": command("develop", ".#persona-greeter", "--command"),
     "run-default": command("run", ".#default", "--"),
     "run-restricted": command("run", ".#restricted", "--"),
     "run-persona": command("run", ".#persona-greeter", "--", "--exec"),
@@ -356,10 +359,76 @@ def test_a_command_is_inside(nix: NixEnv, witness: Witness, way: Callable[[NixEn
     assert witness.verdict(way(nix, witness)) == "inside"
 
 
+def test_nix_run_hands_options_to_the_launcher(nix: NixEnv, project: Path) -> None:
+    done = nix.run(["run", f"{project}#restricted", "--", "--project", str(project), "pwd"], nix.root)
+    assert (done.returncode, done.stdout) == (0, f"{project}\n"), done.stderr
+    shown = nix.run(["run", ".#restricted", "--", "--print", "true"], project)
+    assert (shown.returncode, shown.stdout.splitlines()[-2:]) == (0, ["--", "true"]), shown.stderr
+
+
 def test_a_persona_starts_its_program_with_the_packages_of_its_shell(nix: NixEnv, project: Path) -> None:
     inside = nix.run(["run", ".#restricted", "--", "hello"], project)
     done = nix.run(["run", ".#persona-greeter"], project)
     assert (inside.returncode, done.returncode, done.stdout) == (0, 0, inside.stdout), done.stderr
+
+
+@pytest.mark.usefixtures("tidy")
+def test_the_dev_shell_of_a_persona_starts_its_program(nix: NixEnv, project: Path) -> None:
+    done = nix.run_pty(["develop", ".#persona-greeter"], project)
+    assert (done.status, done.output) == (0, "Hello from the stub nixpkgs\n")
+
+
+@contextlib.contextmanager
+def removed_at_last() -> Iterator[str]:
+    """A temporary directory, into which a look at what was left behind may still write when all else is done."""
+    place = tempfile.mkdtemp()
+    try:
+        yield place
+    finally:
+        wait_until(lambda: shutil.rmtree(place, ignore_errors=True) or not os.path.exists(place), f"{place} can be removed")
+
+
+@pytest.mark.needs("user")
+@pytest.mark.parametrize("shell", ["default", "restricted", "persona-greeter"])
+def test_a_user_is_inside_as_root_is(nix: NixEnv, project: Path, shell: str) -> None:
+    built = nix.run(["build", f".#{shell}", "--no-link", "--json"], project)
+    program = f"{json.loads(built.stdout)[0]['outputs']['out']}/bin/{shell}"
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.getuid() == 0 else ()
+    with removed_at_last() as place:
+        own, home = Path(place, "project"), Path(place, "home")
+        shutil.copytree(project, own)
+        home.mkdir()
+        Path(place).chmod(0o755)
+        if user:
+            subprocess.run(["chown", "-R", "65534:65534", own, home], check=True)
+        witness = Witness(nix, own)
+        (home / "canary").write_text("of the home\n", "utf-8")
+        argv = [*user, program, "--exec" if shell.startswith("persona-") else "--", *witness.argv[:2], str(home / "canary"), witness.nonce]
+        done = nix.run(argv[1:], own, program=argv[0], env={"HOME": str(home), **dict.fromkeys(("XDG_STATE_HOME", "XDG_CONFIG_HOME"), "")})
+        assert witness.verdict(done.stdout) == "inside", done.stderr
+
+
+BY_HAND = """{
+  inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
+  outputs = { nixpkgs, ... }: { inherit (import ./.wavegen/shells.nix { inherit nixpkgs; HANDED }) devShells packages apps; };
+}
+"""
+
+
+def test_a_project_without_the_launcher_takes_that_of_an_input(nix: NixEnv, tmp_path: Path) -> None:
+    manifest = MANIFEST.replace("sandbox:", "sandbox:\n    vendor: false", 1)
+    made = render_project(tmp_path, manifest)
+    (made / "nix").mkdir(exist_ok=True)
+    (made / "nix" / "package.nix").write_text(PACKAGE, "utf-8")
+    pin_stub(made / "flake.lock", nix.stub_nar_hash(STUB))
+    (made / "flake.nix").write_text(BY_HAND.replace("HANDED", ""))
+    done = nix.run(["develop", "--command", "true"], made)
+    assert done.returncode not in (0, 125)
+    assert "this project holds no launcher (vendor: false)" in done.stderr
+    shutil.copytree(ROOT / "wavegen/launcher", made / "src/wavegen/launcher", ignore=shutil.ignore_patterns("__pycache__"))
+    (made / "flake.nix").write_text(BY_HAND.replace("HANDED", "wavegen = ./src;"))
+    witness = Witness(nix, made)
+    assert witness.verdict(FENCED["command"](nix, witness)) == "inside"
 
 
 MUTATIONS = {
@@ -377,6 +446,74 @@ def test_without_the_hook_the_same_check_says_outside(nix: NixEnv, tmp_path: Pat
     assert witness.verdict(FENCED["command"](nix, witness)) == "outside"
     if mutation != "no-exec":
         assert witness.verdict(FENCED["interactive"](nix, witness)) == "outside"
+
+
+# --- where the system has none of it: NixOS
+
+HIDE = 'for name in bash bwrap perl python3; do mount --bind /dev/null "$(readlink -f "/usr/bin/$name")"; done; exec "$@"'
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> tuple[NixEnv, Path]:
+    """A nixpkgs whose bash, bwrap and Python are programs of its own, and a project whose packages are built."""
+    stub = tmp_path_factory.mktemp("bare") / "nixpkgs"
+    shutil.copytree(STUB, stub)
+    replace(stub / "default.nix", 'ln -s "/bin/$program"', 'cp -L "/bin/$program"')
+    for name in ("bubblewrap", "python3"):
+        replace(stub / "default.nix", f"    {name} = mkTool {{", f"    {name} = mkLinks {{")
+    env = environment(tmp_path_factory.mktemp("nix-bare"), stub)
+    return env, make(env, tmp_path_factory.mktemp("rendered-bare"), MANIFEST, stub)
+
+
+@pytest.mark.parametrize("shell", ["default", "restricted", "persona-greeter"])
+def test_programs_of_the_store_do_where_the_system_has_none(bare: tuple[NixEnv, Path], shell: str) -> None:
+    nix, made = bare
+    built = nix.run(["build", f".#{shell}", "--no-link", "--json"], made)
+    assert built.returncode == 0, built.stderr
+    program = f"{json.loads(built.stdout)[0]['outputs']['out']}/bin/{shell}"
+    own = ["unshare", "-m"] if os.getuid() == 0 else ["unshare", "-r", "-m"]
+    witness = Witness(nix, made)
+    words = ["--exec"] if shell.startswith("persona-") else ["--"]
+    done = nix.run([*own[1:], "sh", "-ec", HIDE, "sh", program, *words, *witness.argv], made, program=own[0])
+    assert witness.verdict(done.stdout) == "inside", done.stderr
+    told = nix.run([*own[1:], "sh", "-ec", HIDE, "sh", program, *words, "bash", "-c", 'echo "$SHELL"; type -P bash'], made, program=own[0])
+    assert re.fullmatch(r"(/nix/store/\S+-bash-interactive-5\.2/bin/bash\n){2}", told.stdout), told.stderr
+
+
+# --- what of the project gets into the store
+
+
+def test_what_the_lock_does_not_list_stays_outside_and_what_it_lists_must_be_as_rendered(nix: NixEnv, tmp_path: Path) -> None:
+    made = make(nix, tmp_path, MANIFEST)
+    path = "devShells.x86_64-linux.restricted.shellHook"
+    before = evaluate(nix, made, path)
+    for name in ("launcher/arguments/__init__.py", "launcher/__pycache__/start.cpython-311.pyc", "rules/other"):
+        (made / ".wavegen" / name).parent.mkdir(exist_ok=True)
+        (made / ".wavegen" / name).write_text("raise SystemExit('planted')\n", "utf-8")
+    assert evaluate(nix, made, path) == before
+    rules = made / ".wavegen/rules/restricted"
+    replace(rules, "network\tnone", "network\thost")
+    edited = nix.run(["develop", ".#restricted", "--command", "echo", "ran"], made)
+    assert (edited.returncode == 0, edited.stdout) == (False, "")
+    assert ".wavegen/rules/restricted is not what was rendered" in edited.stderr
+    rules.unlink()
+    missing = nix.run(["develop", ".#restricted", "--command", "echo", "ran"], made)
+    assert (missing.returncode == 0, missing.stdout) == (False, "")
+    assert ".wavegen/rules/restricted is missing" in missing.stderr
+
+
+def test_the_launcher_in_the_store_is_compiled_and_python_takes_what_was_compiled(nix: NixEnv, project: Path) -> None:
+    done = nix.run(["build", ".#default", "--no-link", "--json"], project)
+    text = Path(json.loads(done.stdout)[0]["outputs"]["out"], "bin/default").read_text("utf-8")
+    (launcher,) = map(Path, re.findall(r"(/nix/store/\S+/launcher)/__main__\.py", text))
+    sources = sorted(source.relative_to(launcher) for source in launcher.rglob("*.py"))
+    assert sources == sorted(source.relative_to(project / ".wavegen/launcher") for source in (project / ".wavegen/launcher").rglob("*.py"))
+    for source in sources:
+        (compiled,) = (launcher / source).parent.glob(f"__pycache__/{source.stem}.*.pyc")
+        # PEP 552: hash-based, and not compared with the source.
+        assert compiled.read_bytes()[4:8] == b"\1\0\0\0"
+    again = nix.run(["build", ".#default", "--no-link", "--rebuild"], project)
+    assert again.returncode == 0, again.stderr
 
 
 # --- nix develop --command
@@ -506,7 +643,13 @@ def test_commands_that_nix_develop_reads_from_a_pipe_are_outside_and_a_gap_says_
     done = nix.run(["develop"], witness.project, stdin=witness.typed.decode())
     assert witness.verdict(done.stdout) == "outside"
     gaps = backends.gaps(load(str(witness.project / "wave.yaml")).plan)
-    assert [gap.effect.value for gap in gaps if gap.backend == "flake" and "`nix develop` reading commands from a pipe" in gap.what] == ["ignored"]
+    assert [gap.effect.value for gap in gaps if gap.backend == "flake" and "where it reads commands from a pipe" in gap.what] == ["ignored"]
+
+
+def test_without_a_terminal_as_stderr_what_is_typed_is_outside(nix: NixEnv, witness: Witness) -> None:
+    # bash takes itself for no interactive shell then, and reads no rc file.
+    done = nix.run_pty(["-c", "nix develop 2>log"], witness.project, witness.typed + b"exit\n", program="/bin/sh")
+    assert witness.verdict(done.output) == "outside"
 
 
 def test_an_interactive_shell_in_posix_mode_is_outside(nix: NixEnv, witness: Witness) -> None:

@@ -12,65 +12,53 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers import MINIMAL, WAVEGEN, call, environment, project, render_project, rendered, snapshot, times, wavegen
+from helpers import MINIMAL, ROOT, WAVEGEN, call, environment, project, render_project, rendered, snapshot, times, wavegen
+
+from wavegen import backends
+from wavegen.nodes import Source
+from wavegen.planner import plan
 
 ONE = "metadata: {name: one}\nruntime: {sandbox: {packages: [go], shells: {ci: {}, first: {}}}}\n"
 TWO = "metadata: {name: two}\nruntime: {sandbox: {packages: [gh, jq], home: tmpfs, shells: {ci: {network: none}, second: {}}}}\n"
 ADOPT = "devShells = (import ./.wavegen/shells.nix { inherit nixpkgs; }).devShells;"
+# The launcher's files that only some projects need, by what needs them.
+OF_CONTAINERS = ("container.py", "container_mounts.py", "container_output.py", "engine.py", "inside/container_entry.sh")
+OF_LANDLOCK = ("grants.py", "landlock.py", "rendered.py", "tcp_filter.py")
+LAUNCHER = sorted(
+    str(file.relative_to(ROOT / "wavegen/launcher")) for file in (ROOT / "wavegen/launcher").rglob("*") if file.is_file() and "__pycache__" not in file.parts
+)
 TREE = sorted(
     [
-        ".wavegen/bin/default",
-        ".wavegen/bin/restricted",
-        ".wavegen/bin/yolo",
-        *(f".wavegen/docker/{name}" for name in (".dockerignore", "Dockerfile", "compose", "compose.yaml", "empty", "run-default", "run-restricted")),
+        ".wavegen/.gitattributes",
+        ".wavegen/.gitignore",
+        *(f".wavegen/bin/{name}" for name in ("default", "restricted", "yolo")),
+        *(f".wavegen/docker/{name}" for name in (".dockerignore", "Dockerfile", "run-default", "run-restricted")),
+        # Programs are the same for everyone: all that are in the package, and no others.
+        *(f".wavegen/launcher/{name}" for name in LAUNCHER if name not in OF_LANDLOCK),
+        *(f".wavegen/rules/{name}" for name in ("base", "default", "restricted", "yolo")),
         ".wavegen/lock.json",
         ".wavegen/plan.json",
-        *(
-            f".wavegen/runtime/{name}.py"
-            for name in (
-                *("audit", "audit_command", "audit_files", "audit_git", "audit_places", "audit_table", "audit_walk"),
-                *(
-                    "egress",
-                    "egress_dns",
-                    "egress_log",
-                    "egress_loop",
-                    "egress_names",
-                    "egress_reach",
-                    "egress_rules",
-                    "egress_say",
-                    "egress_wire",
-                    "confine",
-                    "confined",
-                    "confined_serve",
-                    "launch",
-                    "launch_container",
-                    "launch_serve",
-                    "launcher",
-                ),
-                *("probe", "probe_common", "probe_egress", "probe_files", "probe_kernel", "probe_mounts", "probe_network", "probe_process", "probe_session"),
-                *("shim", "sidecar", "sidecar_serve", "stage"),
-            )
-        ),
-        *(f".wavegen/runtime/{name}" for name in ("hosts", "landlock.pl", "nsswitch.conf", "resolv.conf", "stage.pl")),
-        *(
-            f".wavegen/runtime/{name}.sh"
-            for name in ("agent", "audit", "awaited", "binds", "engine", "bounds", "bubblewrap", "contained", "container", "direct", "fence", "granted")
-        ),
-        *(f".wavegen/runtime/{name}.sh" for name in ("guards", "launched", "places", "shim", "unfenced")),
         ".wavegen/seccomp/default.bpf",
         ".wavegen/seccomp/default.json",
         ".wavegen/shells.nix",
-        ".wavegen/srt/default.json",
-        ".wavegen/srt/restricted.json",
         ".wavegen/wave.schema.json",
         "flake.lock",
         "flake.nix",
     ]
 )
+
+
+def with_directories(files: Iterable[str]) -> list[str]:
+    """Files, and every directory that one of them lies in, sorted."""
+    above = {str(parent) for name in files for parent in Path(name).parents if str(parent) != "."}
+    return sorted({*files, *above})
 
 
 def check(root: Path) -> tuple[int, list[str]]:
@@ -84,15 +72,14 @@ def check(root: Path) -> tuple[int, list[str]]:
 # --- writing
 
 
-def test_the_first_render_writes_the_tree_and_names_each_file(tmp_path: Path) -> None:
+def test_the_first_render_writes_the_tree_and_names_each_file_that_is_the_projects_own(tmp_path: Path) -> None:
     root = project(tmp_path, MINIMAL)
     done = call("render", cwd=root)
     assert done.status == 0
-    assert done.stdout.splitlines() == [f"wrote {name}" for name in TREE]
+    launcher = [name for name in TREE if name.startswith(".wavegen/launcher/")]
+    assert done.stdout.splitlines() == [f"wrote .wavegen/launcher/ ({len(launcher)} files)", *(f"wrote {name}" for name in TREE if name not in launcher)]
     assert sorted(rendered(root)) == TREE
-    assert sorted(snapshot(root)) == sorted(
-        [*TREE, "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/docker", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"]
-    )
+    assert sorted(snapshot(root)) == with_directories([*TREE, "wave.yaml"])
 
 
 COMMONDIR = ".git/commondir"
@@ -164,9 +151,66 @@ def test_wrappers_are_executable_and_nothing_else_is(tmp_path: Path) -> None:
     modes = {name: mode for name, (mode, _) in snapshot(render_project(tmp_path)).items() if not mode.startswith("d")}
     assert {name for name, mode in modes.items() if "x" in mode} == {
         *(".wavegen/bin/default", ".wavegen/bin/restricted", ".wavegen/bin/yolo"),
-        *(f".wavegen/docker/{name}" for name in ("compose", "run-default", "run-restricted")),
+        *(f".wavegen/docker/{name}" for name in ("run-default", "run-restricted")),
     }
     assert {mode for mode in modes.values() if "x" in mode} == {"-rwxr-xr-x"}
+
+
+def with_outputs(*names: str, backend: str = "bubblewrap") -> str:
+    """A manifest that asks for these."""
+    return f"metadata: {{name: demo}}\nruntime: {{sandbox: {{backend: {backend}, outputs: [{', '.join(names)}]}}}}\n"
+
+
+BARE = {name for name in TREE if not name.startswith((".wavegen/docker/", "flake."))} - {".wavegen/seccomp/default.json", ".wavegen/shells.nix"}
+BARE -= {f".wavegen/launcher/{name}" for name in OF_CONTAINERS}
+FLAKE_FILES = {"flake.nix", "flake.lock", ".wavegen/shells.nix"}
+IMAGE_FILES = {".wavegen/docker/.dockerignore", ".wavegen/docker/Dockerfile", ".wavegen/seccomp/default.json"}
+STARTS = {f".wavegen/docker/run-{name}" for name in ("default", "restricted")} | {f".wavegen/launcher/{name}" for name in OF_CONTAINERS}
+
+
+@pytest.mark.parametrize(
+    ("names", "backend", "more"),
+    [
+        ((), "bubblewrap", set()),
+        (("flake",), "bubblewrap", FLAKE_FILES),
+        (("docker",), "bubblewrap", IMAGE_FILES | STARTS),
+        (("compose",), "bubblewrap", IMAGE_FILES | {".wavegen/docker/compose.yaml"}),
+        (("srt",), "bubblewrap", {f".wavegen/srt/{name}.json" for name in ("default", "restricted")}),
+        (("flake", "docker"), "bubblewrap", FLAKE_FILES | IMAGE_FILES | STARTS),
+        ((), "docker", IMAGE_FILES | STARTS),
+    ],
+)
+def test_what_is_rendered_is_what_is_asked_for(tmp_path: Path, names: tuple[str, ...], backend: str, more: set[str]) -> None:
+    root = render_project(tmp_path, with_outputs(*names, backend=backend))
+    assert set(rendered(root)) == BARE | more
+    assert check(root) == (0, [])
+
+
+def test_what_is_no_longer_asked_for_is_removed_and_the_users_flake_is_not(tmp_path: Path) -> None:
+    root = render_project(tmp_path, with_outputs("flake", "docker", "compose", "srt"))
+    assert {"flake.nix", ".wavegen/docker/compose.yaml", ".wavegen/srt/default.json"} <= set(rendered(root))
+    (root / "wave.yaml").write_text(with_outputs())
+    assert call("render", cwd=root).status == 0
+    assert {path.name for path in root.iterdir()} == {".wavegen", "flake.lock", "wave.yaml"}  # the lock may be the user's
+    assert set(rendered(root)) == BARE | {"flake.lock"}
+    (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
+    (root / "wave.yaml").write_text(with_outputs("docker"))
+    assert call("render", cwd=root).status == 0
+    assert (root / "flake.nix").read_text() == "{ outputs = _: { }; }\n"
+
+
+def test_gaps_are_those_of_what_is_rendered(tmp_path: Path) -> None:
+    def gaps(*names: str) -> set[str]:
+        done = call("plan", "-v", cwd=project(tmp_path, with_outputs(*names)))
+        return {name for name in ("bwrap", "flake", "docker", "compose", "srt") if f"[{name}]" in done.output}
+
+    assert gaps() == {"bwrap"}
+    assert gaps("flake", "compose") == {"bwrap", "flake", "compose"}
+    assert gaps("srt", "docker") == {"bwrap", "srt", "docker"}
+
+
+def test_git_takes_what_is_generated_as_it_is_and_says_so_to_reviewers(tmp_path: Path) -> None:
+    assert (render_project(tmp_path) / ".wavegen/.gitattributes").read_text() == "* -text linguist-generated\n"
 
 
 def test_the_second_render_writes_nothing(tmp_path: Path) -> None:
@@ -188,19 +232,40 @@ def test_a_change_of_one_shell_writes_only_what_depends_on_it(tmp_path: Path) ->
     before = times(root)
     (root / "wave.yaml").write_text(ONE.replace("ci: {}", "ci: {network: none}"))
     done = call("render", cwd=root)
-    assert done.stdout.splitlines() == [f"wrote .wavegen/{name}" for name in ("bin/ci", "docker/compose.yaml", "docker/run-ci", "lock.json", "plan.json")]
+    assert done.stdout.splitlines() == [f"wrote .wavegen/{name}" for name in ("lock.json", "rules/ci")]
     changed = {name for name, when in times(root).items() if before[name] != when}
     assert changed == {
         ".wavegen",
-        ".wavegen/bin",
-        ".wavegen/bin/ci",
-        ".wavegen/docker",
-        ".wavegen/docker/compose.yaml",
-        ".wavegen/docker/run-ci",
         ".wavegen/lock.json",
-        ".wavegen/plan.json",
+        ".wavegen/rules",
+        ".wavegen/rules/ci",
         "wave.yaml",
     }
+
+
+@pytest.mark.parametrize("outputs", ["[flake, docker]", "[flake, docker, compose, srt]"])
+def test_no_line_of_the_manifest_stands_in_what_is_rendered(tmp_path: Path, outputs: str) -> None:
+    text = f"""metadata: {{name: x}}
+adapters: {{claude: {{binary: claude, mode: headless}}, gemini: {{}}, opencode: {{}}}}
+personas:
+  a: {{adapter: claude, permissions: {{allowed_tools: [Read, "Bash(ls)"], deny: [WebFetch]}}}}
+  b: {{adapter: gemini, permissions: {{allowed_tools: [Read, "Bash(ls)"]}}}}
+  c: {{adapter: opencode, permissions: {{allowed_tools: [Read, "Bash(ls)"]}}}}
+runtime:
+  sandbox:
+    outputs: {outputs}
+    packages: [jq]
+    default_allowed_domains: [api.anthropic.com, generativelanguage.googleapis.com]
+    deny_read_paths: [.env]
+    env_passthrough: [TOKEN]
+    limits: {{pids: 99}}
+    paths: [{{path: ~/.x, access: read, optional: true}}]
+"""
+    root = render_project(tmp_path, text)
+    (root / "wave.yaml").write_text("# a thought\n" + text)
+    assert call("render", cwd=root).stdout == "wrote .wavegen/lock.json\n"
+    (root / "wave.yaml").write_text(text.replace("[api.anthropic.com,", "[api.anthropic.com, example.org,"))
+    assert call("render", cwd=root).stdout.count("rules/restricted\n") == 1
 
 
 def test_the_lock_holds_the_digest_of_each_input_and_output(tmp_path: Path) -> None:
@@ -240,7 +305,8 @@ def test_a_file_of_the_users_in_the_tree_is_left_alone(tmp_path: Path) -> None:
     assert call("render", cwd=root).status == 0
     assert (root / ".wavegen/bin/mine").read_text() == "#!/bin/sh\n"
     assert (root / ".wavegen/notes.txt").read_text() == "mine"
-    assert check(root) == (0, [])
+    # What is loaded from there is wavegen's alone: it is named until somebody has looked at it.
+    assert check(root) == (1, [f".wavegen/{name}: not of wavegen: remove it" for name in ("bin/mine", "notes.txt")])
 
 
 # --- --check and --diff
@@ -264,7 +330,7 @@ def test_check_after_render_finds_nothing(tmp_path: Path) -> None:
         pytest.param("chmod -x .wavegen/bin/ci", [".wavegen/bin/ci: not executable"], id="not-executable"),
         pytest.param(
             "sed -i 's/ci: {}/ci: {network: none}/' wave.yaml",
-            [f".wavegen/{name}: out of date" for name in ("bin/ci", "docker/compose.yaml", "docker/run-ci", "lock.json", "plan.json")],
+            [f".wavegen/{name}: out of date" for name in ("lock.json", "rules/ci")],
             id="stale",
         ),
         pytest.param("echo '# hi' >>wave.yaml", [".wavegen/lock.json: out of date"], id="comment"),
@@ -272,12 +338,10 @@ def test_check_after_render_finds_nothing(tmp_path: Path) -> None:
             "sed -i 's/, first: {}//' wave.yaml",
             [
                 ".wavegen/bin/first: no longer rendered",
-                ".wavegen/docker/compose: out of date",
-                ".wavegen/docker/compose.yaml: out of date",
                 ".wavegen/docker/run-first: no longer rendered",
                 ".wavegen/lock.json: out of date",
                 ".wavegen/plan.json: out of date",
-                ".wavegen/srt/first.json: no longer rendered",
+                ".wavegen/rules/first: no longer rendered",
             ],
             id="orphan",
         ),
@@ -307,10 +371,10 @@ def test_diff_shows_what_would_change_and_writes_nothing(tmp_path: Path) -> None
     assert alone.stdout == with_check.stdout
     assert times(root) == before
     lines = alone.stdout.splitlines()
-    assert "--- a/.wavegen/plan.json" in lines
-    assert "+++ b/.wavegen/plan.json" in lines
-    assert any(line.startswith("-") and '"mode": "none", "origin": "default: filtered unless' in line for line in lines)
-    assert any(line.startswith("+") and '"origin": "wave.yaml:2"' in line for line in lines)
+    assert "--- a/.wavegen/rules/ci" in lines
+    assert "+++ b/.wavegen/rules/ci" in lines
+    assert any(line.startswith("-network\tnone\tdefault: filtered unless") for line in lines)
+    assert "+network\tnone\twave.yaml" in lines
 
 
 @pytest.mark.needs("git")
@@ -552,9 +616,7 @@ def test_a_render_that_is_killed_leaves_each_file_wholly_old_or_new(tmp_path: Pa
     done = wavegen("render", cwd=root)
     assert done.status == 0, done.output
     assert rendered(root) == wanted[1]
-    assert sorted(snapshot(root)) == sorted(
-        [*wanted[1], "wave.yaml", ".wavegen", ".wavegen/bin", ".wavegen/docker", ".wavegen/runtime", ".wavegen/seccomp", ".wavegen/srt"]
-    )
+    assert sorted(snapshot(root)) == with_directories([*wanted[1], "wave.yaml"])
     assert check(root) == (0, [])
 
 
@@ -568,10 +630,11 @@ def test_a_render_that_stops_between_any_two_files_is_put_right_by_the_next(tmp_
         (root / "wave.yaml").write_text(TWO)
         calls = []
 
-        def interrupted(source: str, target: str, stop: int = stop, calls: list[str] = calls) -> None:
-            calls.append(target)
-            if len(calls) == stop:
-                raise KeyboardInterrupt
+        def interrupted(source: str, target: str, stop: int = stop, calls: list[str] = calls, base: Path = base) -> None:
+            if target.startswith(str(base)):  # and not what is kept on the host
+                calls.append(target)
+                if len(calls) == stop:
+                    raise KeyboardInterrupt
             replace(source, target)
 
         monkeypatch.setattr(os, "replace", interrupted)
@@ -643,3 +706,28 @@ def test_the_bytes_name_no_place_and_no_person(tmp_path: Path) -> None:
     everything = b"".join(rendered(render_project(tmp_path, ONE)).values())
     for name in (str(tmp_path), os.path.expanduser("~"), os.uname().nodename):
         assert not re.search(rb"\b" + re.escape(name.encode()) + rb"\b", everything), name
+
+
+def test_the_work_grows_with_the_number_of_personas_and_not_with_its_square() -> None:
+    def calls(count: int) -> int:
+        personas = "".join(f"  p{number}: {{adapter: claude, permissions: {{allowed_tools: [Read, 'Bash(git log*)']}}}}\n" for number in range(count))
+        text = f"metadata: {{name: many}}\nadapters: {{claude: {{binary: claude}}}}\npersonas:\n{personas}"
+        many = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+        counted = 0
+
+        def count_one(_: object, __: str, ___: object) -> Any:
+            nonlocal counted
+            counted += 1  # a line, or another turn of a loop
+            return count_one
+
+        before = sys.gettrace()
+        sys.settrace(count_one)
+        try:
+            backends.render(many)
+        finally:
+            sys.settrace(before)
+        return counted
+
+    calls(10)  # what is kept after the first time
+    few, many = calls(40), calls(160)
+    assert many < 5 * few, (few, many)

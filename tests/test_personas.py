@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fence import USER, Fence, name_of, users
+from helpers import in_place_of_bwrap
 
 pytestmark = pytest.mark.needs("bwrap", "bash")
 
@@ -141,7 +142,7 @@ def test_it_gets_the_same_without_a_fence_and_says_so_loudly(off: Fence, name: s
         assert (found["name"], found["cwd"], found["words"][-1]) == (name, str(off.project), "one")
         check_environment(off, found, name)
         assert "SANDBOX_ACTIVE" not in found["env"]
-        assert "NOT SANDBOXED: the manifest takes the fence from personas" in done.stderr
+        assert "NOT SANDBOXED: the manifest takes the sandbox from personas" in done.stderr
 
 
 def test_the_words_of_each_program(fence: Fence) -> None:
@@ -221,7 +222,7 @@ def test_a_scripts_own_options_are_the_same_without_a_fence(off: Fence) -> None:
         done = off.enter(*words, shell="persona-patient", env=environment(off))
         assert (done.returncode, done.stdout, said in done.stderr) == (125, "", True)
     done = off.enter("--print-fence", "--exec", "touch", "made here", shell="persona-wizard", env=environment(off))
-    assert (done.returncode, done.stdout, "NOT SANDBOXED" in done.stderr) == (0, "touch\nmade\\ here\n", True)
+    assert (done.returncode, done.stdout, "NOT SANDBOXED" in done.stderr) == (0, "touch\n'made here'\n", True)
     assert not (off.project / "made here").exists()
 
 
@@ -242,7 +243,9 @@ def test_a_command_that_begins_with_a_dash_is_looked_up(fence: Fence, shell: str
     done = fence.enter("--", *words, shell=shell)
     assert (done.returncode, done.stdout) == (127, ""), done.stderr
     if shell == "yolo":
-        assert fence.enter(*words, shell=shell).returncode == 127
+        # Without the end of options it is taken for one, and nothing runs.
+        done = fence.enter(*words, shell=shell)
+        assert (done.returncode, done.stdout, "unknown option" in done.stderr) == (125, "", True)
 
 
 def test_without_a_fence_it_is_looked_up_too(off: Fence) -> None:
@@ -253,7 +256,7 @@ def test_without_a_fence_it_is_looked_up_too(off: Fence) -> None:
 
 def test_a_directory_that_begins_with_a_dash_is_no_option_of_exec(off: Fence) -> None:
     (off.base / "-tools").symlink_to("tools")
-    words = ["/bin/sh", str(off.project / ".wavegen/runtime/agent.sh"), "bare", "1", "0", "-tools/wizard", "0", "x"]
+    words = ["/bin/sh", str(off.project / ".wavegen/launcher/inside/agent.sh"), "0", "1", "0", "-tools/wizard", "0", "x"]
     done = subprocess.run(words, cwd=off.base, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60)
     assert (done.returncode, json.loads(done.stdout)["words"]) == (0, ["x"]), done.stderr
 
@@ -279,7 +282,7 @@ def test_options_with_their_value_in_one_word(fence: Fence) -> None:
 def test_the_unfenced_shell_shows_what_it_would_start(fence: Fence) -> None:
     for option in ("--print", "--print-fence"):
         done = fence.enter(option, "touch", "made here", shell="yolo")
-        assert (done.returncode, done.stdout) == (0, "touch\nmade\\ here\n")
+        assert (done.returncode, done.stdout) == (0, "touch\n'made here'\n")
     assert not (fence.project / "made here").exists()
 
 
@@ -307,6 +310,36 @@ def test_a_program_that_a_command_put_there_is_passed_over(fence: Fence, persona
     assert (done.returncode, done.stdout) == (127, "")
     assert f"passed over, as a command could have put it there: {fence.home}/own/wizard, {fence.project}/node_modules/.bin/wizard" in done.stderr
     assert fence.enter("--exec", "rm", "-r", f"{fence.home}/own", shell=f"persona-{persona}").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "planting",
+    ["chmod 0555 ~/own/wizard ~/own", "chmod 0555 ~/own", "mv ~/own/wizard ~/x; ln -s ~/x ~/own/wizard", "ln -sf $PWD/node_modules/.bin/wizard ~/own/wizard"],
+)
+def test_what_a_command_may_write_is_told_by_its_place_and_not_by_its_mode(fence: Fence, planting: str) -> None:
+    planted(fence.project / "node_modules/.bin/wizard")
+    fence.own()
+    inside = f"mkdir -p ~/own && printf '#!/bin/sh\\necho planted\\n' >~/own/wizard && chmod +x ~/own/wizard && {planting}"
+    try:
+        assert fence.enter("--exec", "sh", "-c", inside, shell="persona-wizard").returncode == 0
+        env = environment(fence)
+        done = fence.enter("x", shell="persona-wizard", env={**env, "PATH": f"{fence.home}/own:/usr/bin:/bin"})
+        assert (done.returncode, done.stdout) == (127, ""), done.stderr
+        assert f"passed over, as a command could have put it there: {fence.home}/own/wizard" in done.stderr
+    finally:
+        fence.enter("--exec", "sh", "-c", "chmod -R u+w ~/own; rm -rf ~/own ~/x", shell="persona-wizard")
+
+
+def test_a_link_of_the_host_s_into_the_project_is_passed_over(fence: Fence) -> None:
+    planted(fence.project / "node_modules/.bin/wizard2")
+    (fence.base / "tools/wizard").rename(fence.base / "tools/real")
+    (fence.base / "tools/wizard").symlink_to(fence.project / "node_modules/.bin/wizard2")
+    try:
+        done = fence.enter("x", shell="persona-wizard", env=environment(fence))
+        assert (done.returncode, done.stdout) == (127, ""), done.stderr
+    finally:
+        (fence.base / "tools/wizard").unlink()
+        (fence.base / "tools/real").rename(fence.base / "tools/wizard")
 
 
 def test_without_a_fence_what_lies_in_the_project_is_passed_over_too(off: Fence) -> None:
@@ -384,7 +417,7 @@ def test_wavegen_run_starts_personas_by_the_manifest_and_only_with_settings_that
     place.symlink_to("../elsewhere")
     try:
         done = fence.wavegen("run", "--persona", "claude", **env)
-        assert (done.returncode, "is not what this version of wavegen renders" in done.stderr) == (125, True)
+        assert (done.returncode, ".wavegen/personas is not of wavegen" in done.stderr) == (125, True), done.stderr
     finally:
         place.unlink()
         (fence.project / "elsewhere").rename(place)
@@ -414,28 +447,31 @@ def test_a_broken_pipe_ends_what_wavegen_run_has_started(fence: Fence, where: tu
 
 def test_where_fallback_asks_for_it_an_agent_without_a_fence_has_its_own_sandbox() -> None:
     with made("fallback: warn", os.getuid()) as fence:
-        stand_in = fence.base / "tools/bwrap"
+        stand_in = fence.base / "bwrap"
         stand_in.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n", "ascii")
         stand_in.chmod(0o755)
-        wrapper = fence.project / ".wavegen/bin/persona-claude"
-        # The stand-in before the system's.
-        wrapper.write_text(wrapper.read_text("utf-8").replace("PATH=${wg_tools:+$wg_tools:}", f"PATH={fence.base}/tools:"), "utf-8")
-        done = fence.enter("x", shell="persona-claude", env=environment(fence))
+
+        def enter(*words: str, cwd: Path = fence.project) -> subprocess.CompletedProcess[str]:
+            """With the stand-in where the system's is."""
+            argv = [*in_place_of_bwrap(stand_in), *fence.argv("persona-claude", words)]
+            return subprocess.run(argv, cwd=cwd, env=environment(fence), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+        done = enter("x")
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
         assert found["words"][:2] == ["--settings", ".wavegen/personas/claude/settings.json"]
         assert "NOT SANDBOXED" in done.stderr
         check_environment(fence, found, "claude")
         assert not {"SANDBOX_ACTIVE", "HTTPS_PROXY"} & set(found["env"])
-        done = fence.enter("--print-fence", "--exec", "touch", "made", shell="persona-claude", env=environment(fence))
-        assert (done.stdout.splitlines()[0], (fence.project / "made").exists()) == (f"{fence.base}/tools/bwrap", False)
+        done = enter("--print-fence", "--exec", "touch", "made")
+        assert (done.stdout.splitlines()[0], (fence.project / "made").exists()) == (os.path.realpath("/usr/bin/bwrap"), False)
         # What lies below is no program of ours, wherever the caller stands.
         below = fence.project / "below"
-        planted(below / ".wavegen/runtime/agent.sh")
+        planted(below / ".wavegen/launcher/inside/agent.sh")
         fence.own()
-        done = fence.enter("x", shell="persona-claude", env=environment(fence), cwd=below)
+        done = enter("x", cwd=below)
         assert json.loads(done.stdout)["cwd"] == str(fence.project), done.stderr
-        done = fence.enter("--exec", "sh", "-c", "pwd; env", shell="persona-claude", env=environment(fence), cwd=below)
+        done = enter("--exec", "sh", "-c", "pwd; env", cwd=below)
         assert done.stdout.splitlines()[0] == str(below)
         assert "canary" not in done.stdout
 
@@ -455,15 +491,21 @@ def test_landlock_alone_fences_personas_too() -> None:
             (("--adapter",), "--adapter needs a name"),
             (("--project",), "--project needs a directory"),
             (("--project=",), "--project needs a directory"),
-            (("--exec", "--print", "x"), "--print is unknown"),
+            (("--exec", "--print", "x"), "unknown option --print"),
         ):
             done = fence.enter(*words, shell="landlock-persona-patient", env=environment(fence))
             assert (done.returncode, done.stdout, said in done.stderr) == (125, "", True), done.stderr
         done = fence.enter("--print-fence", "x", shell="landlock-persona-wizard", env=environment(fence))
-        assert "enforced" in json.loads(done.stdout.splitlines()[-1]), done.stderr
+        assert done.stdout.startswith("--landlock-masks "), done.stderr
         assert fence.enter("--print-fence", "true", shell="landlock-default").stdout
         done = fence.enter("--exec", "touch", "made", shell="landlock-persona-reader", env=environment(fence))
         assert (done.returncode, "Permission denied" in done.stderr) == (1, True)
         assert fence.enter("--exec", "touch", "made", shell="landlock-persona-wizard", env=environment(fence)).returncode == 0
+        # A program in what a command may write is no agent, though nobody may write it any more.
+        planted(fence.project / "bin/wizard").chmod(0o555)
+        fence.own()
+        before = environment(fence)["PATH"]
+        done = fence.enter("x", shell="landlock-persona-wizard", env=environment(fence) | {"PATH": f"{fence.project}/bin:{before}"})
+        assert json.loads(done.stdout)["name"] == "wizard", done.stderr
         run = fence.wavegen("run", "--persona", "wizard", "--", "y", **{k: v for k, v in environment(fence).items() if k not in ("PYTHONPATH", "BASH_ENV")})
         assert json.loads(run.stdout)["words"] == ["y"], run.stderr

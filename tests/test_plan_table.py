@@ -94,10 +94,16 @@ def test_shell_and_persona_restrict_it_and_a_name_that_is_none_is_a_message(tmp_
         assert call("plan", *words, cwd=root).status == 2
 
 
-def test_the_json_is_what_is_rendered(tmp_path: Path) -> None:
+def test_what_nix_reads_is_a_part_of_the_json(tmp_path: Path) -> None:
     root = project(tmp_path, MANIFEST)
     assert call("render", cwd=root).status == 0
-    assert call("plan", "--json", cwd=root).stdout == (root / ".wavegen/plan.json").read_text("utf-8")
+    whole = json.loads(call("plan", "--json", cwd=root).stdout)
+    read = json.loads((root / ".wavegen/plan.json").read_text("utf-8"))
+    assert {name: read[name] for name in ("name", "unfree", "package")} == {name: whole[name] for name in ("name", "unfree", "package")}
+    assert {name: shell["fenced"] for name, shell in read["shells"].items()} == {name: shell["fenced"] for name, shell in whole["shells"].items()}
+    assert {name: (one["shell"], one["fenced"]) for name, one in read["personas"].items()} == {
+        name: (one["shell"], one["fenced"]) for name, one in whole["personas"].items()
+    }
 
 
 def test_a_text_of_the_manifest_forges_no_line_and_no_colour() -> None:

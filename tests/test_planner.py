@@ -311,7 +311,7 @@ def test_what_the_host_runs_is_guarded_unless_the_manifest_says_otherwise() -> N
     )
     guards = [rule for rule in plain.values() if rule.guarded]
     assert {"./.git/hooks", "./.git/config", "./.git/commondir", "./.envrc", "./.vscode", "./.claude"} <= {str(rule.path) for rule in guards}
-    assert [str(rule.path) for rule in guards if rule.access is not Access.READ] == ["./.git"]
+    assert [str(rule.path) for rule in guards if rule.access is not Access.READ] == ["./.git", "./.hg", "./.jj", "./.sl", "./_darcs", "./.pijul"]
     assert all(rule.path.anchor is Anchor.PROJECT and not rule.required and not rule.origin.at for rule in guards)
     assert (granted["./.vscode"].access, granted["./.vscode"].guarded) == (Access.WRITE, False)
     assert (hidden["./.vscode"].access, hidden["./.vscode"].guarded) == (Access.HIDE, False)

@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 from helpers import ROOT
 
-from wavegen.backends import script
 from wavegen.errors import ManifestError
 from wavegen.ground import Ground
 from wavegen.manifest import NetworkMode
 from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Access, Anchor, HostPath, Origin, Plan, Policy
-from wavegen.probes import Answer, Case, Expectation, Fact, Finding, Group, Inodes, Need, Probe, Severity, State, Value, Verdict, Want, Where
+from wavegen.probes import Answer, Case, Expectation, Fact, Finding, Group, Inodes, Need, Probe, Severity, State, Value, Verdict, Want, Where, expect_process
 from wavegen.probes.catalogue import DANGEROUS, HOME_SECRETS, PROBES, SECRETS, SOCKETS, TO_SOCKETS, cases
 from wavegen.probes.expect import governing, home, host, project
 from wavegen.probes.expect_process import refused
@@ -366,9 +365,9 @@ def collected() -> dict[str, Severity]:
 
 @cache
 def attempts() -> dict[str, Callable[..., Any]]:
-    """The attempts of the runtime, which is no package: it finds its parts beside itself."""
+    """The attempts, which are no package: it finds its parts beside itself."""
     before, writes = list(sys.path), sys.dont_write_bytecode
-    sys.path.insert(0, str(ROOT / "wavegen/runtime"))
+    sys.path.insert(0, str(ROOT / "wavegen/probes/inside"))
     try:
         found: dict[str, Callable[..., Any]] = importlib.import_module("probe").ATTEMPTS
     finally:
@@ -597,7 +596,7 @@ def test_what_is_denied_is_stopped_by_the_line_that_denies_it() -> None:
 def test_without_a_line_that_denies_there_is_nothing_denied_to_try() -> None:
     found = default()
     assert found
-    assert not [name for name in found if name.startswith(("R21", "W25", "W26", "U07", "U08", "L05", "L06"))]
+    assert not [name for name in found if name.startswith(("R21", "W25", "W26", "U07", "U08", "L05", "L06 "))]
 
 
 NETWORK = ("N01", "N02", "N03", "N04", "N05", "N06", "N07", "N08", "N08b", "N14", "P06 net")
@@ -699,7 +698,7 @@ OTHER = refusing(
 
 @pytest.mark.parametrize("other", [None, refusing(), OTHER], ids=["none", "nothing", "others"])
 def test_expectations_follow_the_filter_that_there_is(other: Filter | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script, "filter_of_shell", lambda _: other)
+    monkeypatch.setattr(expect_process, "filter_of_shell", lambda _: other)
     found = default()
     assert wants(found, "K01", "K03", "K09", "K10", "K14", "N15", "T01") == [Want.OPEN] * 7
     assert wants(found, "K02", "K15", "T01b") == [Want.STOPPED if other is OTHER else Want.OPEN] * 3

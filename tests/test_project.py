@@ -119,7 +119,7 @@ def test_a_start_renders_what_it_needs_and_checks_what_render_wrote(tmp_path: Pa
     for module in ("tree", "flake", "bwrap", "landlock", "srt", "programs", "image", "compose"):
         monkeypatch.setattr(f"wavegen.backends.{module}.render", whole)
     for fence in loaded.plan.fences():
-        assert launch.script_of(loaded, fence, backend=loaded.plan.backend)
+        assert launch.launch_of(loaded, fence, backend=loaded.plan.backend).rules
 
 
 def test_the_filter_of_a_personas_fence_is_explained(tmp_path: Path) -> None:

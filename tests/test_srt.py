@@ -36,7 +36,7 @@ def planned(text: str) -> Plan:
 
 
 def sandbox(text: str) -> Plan:
-    return planned(f"metadata: {{name: x}}\nruntime:\n  sandbox: {{{text}}}\n")
+    return planned(f"metadata: {{name: x}}\nruntime:\n  sandbox: {{outputs: [srt], {text}}}\n")
 
 
 def of_shell(found: Plan, name: str = "restricted") -> dict[str, Any]:
@@ -152,6 +152,7 @@ SMALL = """\
 metadata: {name: small}
 runtime:
   sandbox:
+    outputs: [flake, srt]
     deny_read_paths: [~/diary, /data/private, notes/secret]
     default_allowed_domains: [api.example.com, "*.example.org"]
     paths:
@@ -346,15 +347,16 @@ REAL = """\
 metadata: {name: fence}
 runtime:
   sandbox:
+    outputs: [flake, srt]
     deny_read_paths: [~/diary, hidden/file, ~/.docker/buildx/secret, "~/it's \\"a\\" $HOME `x` ! \\\\ name", "two  words"]
-    default_allowed_domains: [listed.invalid, "*.below.invalid"]
+    default_allowed_domains: [listed.test, "*.below.test"]
     paths:
       - {path: ~/shared, access: write}
       - {path: ~/.ssh/known_hosts, access: read}
       - {path: ~/.docker/buildx, access: write}
       - {path: vendor, access: read}
     shells:
-      restricted: {denied_domains: [not.below.invalid]}
+      restricted: {denied_domains: [not.below.test]}
       silent: {network: none}
 """
 ODD = 'it\'s "a" $HOME `x` ! \\ name'
@@ -539,9 +541,9 @@ def test_what_the_manifest_grants_of_a_hidden_directory_is_there_in_newer_versio
 
 
 def test_listed_names_pass_the_filter_and_others_do_not(one: Srt) -> None:
-    # No name below .invalid has an address: one that passes is looked up, and that fails.
-    names = {"listed.invalid:443": "502", "x.below.invalid:443": "502", "below.invalid:443": "403", "not.below.invalid:443": "403"}
-    names |= {"other.invalid:443": "403", "localhost:22": "403", "127.0.0.1:22": "403", "169.254.169.254:80": "403"}
+    # No name below .test has an address: one that passes is looked up, and that fails.
+    names = {"listed.test:443": "502", "x.below.test:443": "502", "below.test:443": "403", "not.below.test:443": "403"}
+    names |= {"other.test:443": "403", "localhost:22": "403", "127.0.0.1:22": "403", "169.254.169.254:80": "403"}
     found = one.tried("restricted", names=list(names))
     assert {name: found[f"name {name}"] for name in names} == names
     assert found["direct"] in ("ENETUNREACH", "EHOSTUNREACH")
@@ -563,15 +565,15 @@ def test_it_is_the_list_that_refuses_a_server_of_the_host(one: Srt) -> None:
 
 
 def test_without_a_network_no_proxy_lets_anything_through(one: Srt) -> None:
-    found = one.tried("silent", names=["listed.invalid:443"])
-    assert found["name listed.invalid:443"] == ("no proxy" if one.old else "403")
+    found = one.tried("silent", names=["listed.test:443"])
+    assert found["name listed.test:443"] == ("no proxy" if one.old else "403")
     assert found["direct"] in ("ENETUNREACH", "EHOSTUNREACH")
 
 
 def test_settings_that_srt_dislikes_are_what_the_model_is_for(one: Srt) -> None:
     """Why nothing here relies on srt: 0.0.21 goes on without the settings, and both take a word that is misspelt."""
     good = json.loads((one.fence.project / ".wavegen/srt/restricted.json").read_text())
-    bad = {**good, "network": {**good["network"], "allowedDomains": ["listed.invalid:443", "*.com"]}}
+    bad = {**good, "network": {**good["network"], "allowedDomains": ["listed.test:443", "*.com"]}}
     misspelt = {**good, "filesystem": {**good["filesystem"], "denyReed": ["~/plain"]}}
     home = one.fence.home
     file = one.fence.base / "settings.json"

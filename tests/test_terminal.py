@@ -133,6 +133,39 @@ def test_ctrl_c_ends_a_command_that_does_nothing_about_it(terminal: Terminal, sh
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_ctrl_c_ends_a_loop_around_a_shell_where_it_ended_the_command(terminal: Terminal, shell: str) -> None:
+    terminal.type(f"for i in 1 2 3; do .wavegen/bin/{shell} sh -c 'echo re\"\"ady; exec sleep 1000'; echo went on-$((i+0)); done; echo over-$((1+1))")
+    terminal.see("ready")
+    terminal.key("C-c")
+    terminal.type("echo status-$?")
+    shown = terminal.see("status-130")
+    assert "went on-1" not in shown
+    # A command that is not ended by it decides for itself, and the loop goes on.
+    terminal.type(f'for i in 1 2; do .wavegen/bin/{shell} sh -c \'trap "exit 130" USR1; trap "" INT; echo go""es; sleep 0.5\'; echo next-$((i+1)); done')
+    terminal.see("goes")
+    terminal.key("C-c")
+    terminal.see("next-3")
+
+
+@pytest.mark.needs("landlock")
+@pytest.mark.parametrize("uid", users(), ids=name_of)
+def test_ctrl_c_ends_a_loop_around_a_shell_of_landlock(uid: int) -> None:
+    fence = Fence.create("metadata: {name: fence}\nruntime: {sandbox: {backend: landlock}}\n", uid=uid)
+    terminal = Terminal(fence)
+    try:
+        terminal.type(
+            "for i in 1 2 3; do .wavegen/bin/landlock-default sh -c 'echo re\"\"ady; exec sleep 1000'; echo went on-$((i+0)); done; echo over-$((1+1))"
+        )
+        terminal.see("ready")
+        terminal.key("C-c")
+        terminal.type("echo status-$?")
+        assert "went on-1" not in terminal.see("status-130")
+    finally:
+        terminal.close()
+        fence.remove()
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_ctrl_z_stops_a_command_and_fg_goes_on(terminal: Terminal, shell: str) -> None:
     terminal.type(f".wavegen/bin/{shell} bash -c 'echo re\"\"ady; read line; echo read-$line'")
     terminal.see("ready")
@@ -141,6 +174,8 @@ def test_ctrl_z_stops_a_command_and_fg_goes_on(terminal: Terminal, shell: str) -
     terminal.type("echo host-$((1+2))")
     terminal.see("host-3")
     terminal.type("fg")
+    # Typed before bash leaves its own line editing, the line's end would not be one to the command.
+    terminal.see(f".wavegen/bin/{shell} bash -c", times=3)
     terminal.type("this")
     terminal.see("read-this")
     terminal.type("echo status-$?")
@@ -152,11 +187,14 @@ def test_the_size_of_the_terminal_arrives_and_follows(terminal: Terminal, shell:
     entered(terminal, shell)
     terminal.type("stty size")
     terminal.see("40 90")
-    terminal.type("trap 'echo resized-$((1+1))' WINCH")
+    terminal.type("trap 'echo resized-$((1+1))' WINCH; echo trapped-$((1+1))")
+    terminal.see("trapped-2")
     terminal.tmux("resize-window", "-x", "70", "-y", "30")
     terminal.type("stty size")
-    shown = terminal.see("30 70")
-    assert "resized-2" in shown
+    terminal.see("30 70")
+    # bash obeys a trap when it has a command to run.
+    terminal.type("true")
+    terminal.see("resized-2")
 
 
 INJECT = f"""{PYTHON} -I -S -c '

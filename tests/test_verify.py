@@ -274,7 +274,7 @@ def test_the_fences_of_personas_hold_what_their_own_policies_say(uid: int, site:
 
 
 def test_a_persona_that_could_write_after_all_is_broken(tmp_path: Path) -> None:
-    report = broken_report(tmp_path, "persona-reader", ("rule project-read - ", "rule project - "), manifest=PERSONAS)
+    report = broken_report(tmp_path, "persona-reader", ("path\tread\t.\t", "path\twrite\t.\t"), manifest=PERSONAS)
     assert exit_code(report) == BROKEN
     assert {f.case.id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"W13"}
 
@@ -307,17 +307,18 @@ def test_progress_is_shown_on_a_terminal_and_wiped_out(tmp_path: Path) -> None:
 
 
 def broken_report(tmp_path: Path, shell: str, *changes: tuple[str, str], manifest: str = MINIMAL) -> Report:
-    """A run with a wrapper in which, or in what it sources, pieces of text are others."""
+    """A run with a shell in whose rules, launcher or stub pieces of text are others."""
     root = render_project(tmp_path, manifest)
     project = load(str(root / "wave.yaml"))
     files = list(render(project.plan))
     for old, new in changes:
-        (place,) = (i for i, file in enumerate(files) if (file.path == f".wavegen/bin/{shell}" or file.path.endswith(".sh")) and old in file.text)
+        of_shell = (f".wavegen/bin/{shell}", f".wavegen/rules/{shell}")
+        (place,) = (i for i, file in enumerate(files) if (file.path in of_shell or file.path.startswith(".wavegen/launcher/")) and old in file.text)
         files[place] = replace(files[place], text=files[place].text.replace(old, new))
     return verify(project, shells=(shell,), files=tuple(files))
 
 
-HOSTS_NETWORK = ("  --unshare-net ", "  --unshare-uts ")
+HOSTS_NETWORK = ('found.append((("--unshare-net",)', '((("--unshare-net",)')
 
 
 def test_a_broken_fence_ends_with_1(tmp_path: Path) -> None:
@@ -331,15 +332,14 @@ def test_a_broken_fence_ends_with_1(tmp_path: Path) -> None:
 
 
 def test_what_two_layers_hold_is_broken_where_neither_does(tmp_path: Path) -> None:
-    report = broken_report(tmp_path, "restricted", HOSTS_NETWORK, ("--scope abstract ", ""))
+    report = broken_report(tmp_path, "restricted", HOSTS_NETWORK, (":0x3:0x0:0x0\t", ":0x2:0x0:0x0\t"))
     assert exit_code(report) == BROKEN
     assert {f.case.id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"N07", "N08", "N08b", "P06 net"}
 
 
 def test_a_fence_that_did_not_come_up_ends_with_3(tmp_path: Path) -> None:
-    report = broken_report(
-        tmp_path, "restricted", ('\nmain "$@"; exit\n', '\nexport SANDBOX_ACTIVE=1; while [[ $1 != -- ]]; do shift; done; shift; exec "$@"\n')
-    )
+    unfenced = 'self=$0\nexport SANDBOX_ACTIVE=1; while [ "$1" != -- ]; do shift; done; shift; exec "$@"\n'
+    report = broken_report(tmp_path, "restricted", ("self=$0\n", unfenced))
     assert exit_code(report) == UNCHECKED
     assert "the fence did not come up" in report.shells[0].error
     assert report.shells[0].findings == ()
@@ -358,7 +358,7 @@ def test_a_machine_without_bwrap_ends_with_3_and_says_why(tmp_path: Path) -> Non
 def test_edited_wrappers_are_not_run(tmp_path: Path) -> None:
     """They would be run on the host, too."""
     root = render_project(tmp_path, MINIMAL)
-    for name in ("bin/default", "bin/yolo", "runtime/probe.py"):
+    for name in ("bin/default", "bin/yolo", "launcher/start.py"):
         path = root / ".wavegen" / name
         text = path.read_text()
         path.write_text(text.replace("\n", f"\ntouch {tmp_path}/ran\n", 1))
@@ -397,6 +397,23 @@ def test_a_project_that_was_never_rendered_is_told_so(tmp_path: Path) -> None:
     done = wavegen("verify", cwd=tmp_path)
     assert done.status == 1
     assert "run wavegen render" in done.stderr
+
+
+# --- the project as it is
+
+
+@pytest.mark.needs("git")
+def test_settings_of_the_real_repository_are_looked_at_wherever_git_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = render_project(tmp_path, MINIMAL)
+    subprocess.run(["git", "init", "-q", "--bare", ".bare"], cwd=root, check=True)
+    (root / ".git").write_text("gitdir: ./.bare\n")
+    held = verify(load(str(root / "wave.yaml")), shells=("default",)).shells[0].findings
+    (own,) = (finding for finding in held if finding.case.id == "W07c")
+    assert own.verdict is Verdict.HELD
+    assert "./.bare/hooks" in own.why
+    monkeypatch.setattr("wavegen.launcher.mounts.survey", lambda *_, **__: ())
+    loose = verify(load(str(root / "wave.yaml")), shells=("default",)).shells[0].findings
+    assert next(finding for finding in loose if finding.case.id == "W07c").verdict is Verdict.BROKEN
 
 
 # --- nothing is left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from contained import AS_USER
 from engine import USER, Engine, Podman
-from fence import PYTHON
+from fence import PYTHON, wait_until
 from helpers import Result, gone, wavegen
 from test_verify import leftovers, site  # noqa: F401  a fixture
 
@@ -79,9 +80,9 @@ def project(engine: Engine) -> Iterator[Path]:
         yield made
 
 
-def run(project: Path, environment: dict[str, str], *words: str) -> Result:
+def run(project: Path, environment: dict[str, str], *words: str, prefix: tuple[str, ...] = ()) -> Result:
     """verify by docker, as whoever runs the tests."""
-    return wavegen("verify", "--via", "docker", *words, cwd=project, env=environment, timeout=200)
+    return wavegen("verify", "--via", "docker", *words, cwd=project, env=environment, prefix=prefix, timeout=200)
 
 
 def run_as(prefix: tuple[str, ...], place: Path, project: Path, environment: dict[str, str], *words: str) -> Result:
@@ -147,7 +148,7 @@ def test_every_shell_and_persona_holds_in_a_container(project: Path, engine: Eng
         assert "not reached" not in found[name]["T03"]["why"]
     assert found["default"]["U09"]["verdict"] == "HELD"
     assert gone(leftovers, before) == set()
-    assert engine.run("ps", "-aq").stdout == others
+    wait_until(lambda: engine.run("ps", "-aq").stdout == others, "the engine removes what has ended")
 
 
 @AS_ROOT
@@ -161,7 +162,7 @@ def test_a_users_containers_hold(project: Path, engine: Engine, site: Path) -> N
 @pytest.mark.needs("podman")
 def test_podmans_hold(podman: Podman) -> None:
     with laid_out(MANIFEST, podman.image()) as project:
-        found = check(run(project, {**podman.environment(), "WAVEGEN_CONTAINER": "podman"}, "--json", "-s", "default"), "default")
+        found = check(run(project, {**podman.environment(), "WAVEGEN_CONTAINER": "podman"}, "--json", "-s", "default", prefix=podman.who), "default")
     assert found["default"]["I06"]["verdict"] == "HELD"
 
 
@@ -249,25 +250,35 @@ class Course:
         for name, old, new in changes:
             assert after[name].count(old) == 1, (name, old, after[name].count(old))
             after[name] = after[name].replace(old, new)
+        lock = rendered / "lock.json"
+        listed = lock.read_text("utf-8")
+        now = listed
         try:
             for name, text in after.items():
                 (rendered / name).write_text(text, "utf-8")
+                old, new = (hashlib.sha256(each[name].encode()).hexdigest() for each in (before, after))
+                now = now.replace(old, new)
+            lock.write_text(now, "utf-8")
             inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None)
             inside.run(tasks)
         finally:
             for name, text in before.items():
                 (rendered / name).write_text(text, "utf-8")
+            lock.write_text(listed, "utf-8")
         assert not inside.error
         return {finding.case.probe.id for finding in judged(tasks, self.outside, inside) if finding.verdict is Verdict.BROKEN}
 
 
-SCRIPT, MAIN, ENGINE, BINDS, FIRST = "docker/run-restricted", "runtime/container.sh", "runtime/engine.sh", "runtime/binds.sh", "runtime/contained.sh"
-ENDS = "  --rm  # "
+MAIN, MOUNTS, ENGINE, FIRST = "launcher/container.py", "launcher/container_mounts.py", "launcher/engine.py", "launcher/inside/container_entry.sh"
+BEGINS = 'found = [self.engine.program, "run", *OPTIONS, '
 BARE = (
-    (FIRST, 'if [ -n "$wg_perl" ]; then\n  export', "if false; then\n  export"),
-    (FIRST, 'elif [ -n "$wg_python" ]; then\n  eval', "elif false; then\n  eval"),
+    (FIRST, 'if [ -n "$perl" ]; then\n  export', "if false; then\n  export"),
+    (FIRST, 'elif [ -n "$python" ]; then\n  eval', "elif false; then\n  eval"),
+    (FIRST, "exec 3>$here/report || exit 125\n", "exec 3>$here/report\necho started >&3\n"),
 )
 """Without the second layer, which takes some of the rights away once more."""
+TRUSTING = (FIRST, '*) refuse "at ${line% *} is not what was to be mounted there" "$exchanged" ;;', "*) ;;")
+"""Without the look at what was mounted."""
 
 
 DISK = next((str(path) for path in sorted(Path("/dev").iterdir()) if path.is_block_device()), "")
@@ -275,37 +286,40 @@ DISK = next((str(path) for path in sorted(Path("/dev").iterdir()) if path.is_blo
 
 
 def added(*words: str) -> tuple[tuple[str, str, str], ...]:
-    """The script with more options."""
-    return ((SCRIPT, ENDS, f"  {' '.join(words)}\n{ENDS}"),)
+    """The launcher with more options, each as Python has it."""
+    return ((MAIN, BEGINS, f"{BEGINS}{', '.join(words)}, "),)
 
 
 def option(old: str, new: str = "") -> tuple[tuple[str, str, str], ...]:
-    """The script with one option less, or another one."""
-    return ((SCRIPT, f"  {old}  # ", f"  {new}  # "),)
+    """The launcher with one option less, or another one."""
+    return ((MAIN, old, new),)
 
 
 # Not the host's processes: the tests' daemon has a PID namespace of its own, and can hand out no other.
 MUTATIONS: dict[str, tuple[tuple[tuple[str, str, str], ...], set[str]]] = {
-    "the image can be written": (option("--read-only"), {"W01b"}),
-    "capabilities": (option("--cap-drop ALL"), {"P04"}),
-    "new privileges": ((*option("--security-opt no-new-privileges"), *BARE), {"P03"}),
-    "no filter": (((MAIN, '"seccomp=$wg_seccomp/$wg_filter_name.json"', "seccomp=unconfined"),), {"K02", "K14", "K16"}),
-    "the host's network": (option("--network none", "--network host"), {"P06", "N07", "N01"}),
-    "the host's shared memory": (option("--ipc private", "--ipc host"), {"P06", "P14"}),
-    "the host's control groups": (option("--cgroupns private", "--cgroupns host"), {"P06"}),
-    "processes without a bound": (option("--pids-limit 300", "--pids-limit -1"), {"Q01"}),
-    "memory without a bound": (((MAIN, 'wg_engine_words+=(--memory "$wg_memory" --memory-swap "$wg_memory")', ":"),), {"Q02"}),
-    "shared memory without a bound": (option("--shm-size 67108864", "--shm-size 134217728"), {"Q03"}),
-    "scratch without a bound": (((BINDS, ",size=$2,mode", ",mode"),), {"Q03"}),
+    "the image can be written": (option('"--read-only", '), {"W01b"}),
+    "capabilities": (option('"--cap-drop", "ALL", '), {"P04"}),
+    "new privileges": ((*option('"--security-opt", "no-new-privileges", '), *BARE), {"P03"}),
+    "no filter": (option('f"seccomp={self._filter()}"', '"seccomp=unconfined"'), {"K02", "K14", "K16"}),
+    "the host's network": (option('"host" if rules.value("network") == "host" else "none"', '"host"'), {"P06", "N07", "N01"}),
+    "the host's shared memory": (option('"--ipc", "private"', '"--ipc", "host"'), {"P06", "P14"}),
+    "the host's control groups": (option('"--cgroupns", "private"', '"--cgroupns", "host"'), {"P06"}),
+    "processes without a bound": (option('"--pids-limit", rules.value("pids")', '"--pids-limit", "-1"'), {"Q01"}),
+    "memory without a bound": (((ENGINE, 'return ["--memory", memory, "--memory-swap", memory]', "return []"),), {"Q02"}),
+    "shared memory without a bound": (option('"--shm-size", rules.value("tmpfs_size")', '"--shm-size", "134217728"'), {"Q03"}),
+    "scratch without a bound": (((MOUNTS, "size={self.rules.value('tmpfs_size')},", ""),), {"Q03"}),
     "files and core dumps": (BARE, {"Q05"}),
-    "no masks in /proc": (added("--security-opt systempaths=unconfined"), {"W24b"}),
-    "mounts for reading can be written": (((BINDS, "$REPLY${3:+,readonly}", "$REPLY"),), {"W04", "W05", "W15", "W25"}),
-    "what is denied is shown": (((BINDS, 'if shown "${to[i]}"; then bind', "if false; then bind"),), {"R21"}),
-    "root inside": ((*added("--cap-add DAC_OVERRIDE"), (ENGINE, '(--user "$wg_uid:$wg_gid")', "(--user 0:0) wg_uid=0 wg_gid=0")), {"W01", "P04"}),
-    "the host's root": (added("--mount type=bind,source=/,target=/mnt,readonly"), {"R23"}),
-    "the host's home": (added('--mount type=bind,source="$HOME/.ssh",target="$HOME/.ssh",readonly'), {"R01", "R23"}),
-    "another variable": (((SCRIPT, "  MY_TOKEN  # ", "  MY_TOKEN AWS_SECRET_ACCESS_KEY  # "),), {"E01", "E01c", "E02"}),
-    **({"a disk": (added(f"--device {DISK}:/dev/sdz:r"), {"R14"})} if DISK else {}),
+    "no masks in /proc": (added('"--security-opt", "systempaths=unconfined"'), {"W24b"}),
+    "mounts for reading can be written": (((MOUNTS, "{',readonly' if read_only else ''}", ""), TRUSTING), {"W04", "W05", "W15", "W25"}),
+    "what is denied is shown": (((MOUNTS, "elif kind in (EMPTY, MASK, FILE):", "elif kind == FILE:"),), {"R21"}),
+    "root inside": (
+        (*added('"--cap-add", "DAC_OVERRIDE"'), (ENGINE, "        if self.uid:\n            return\n", "        self.uid = self.gid = 0\n        if not self.uid:\n            return\n")),
+        {"W01", "P04"},
+    ),
+    "the host's root": (added('"--mount", "type=bind,source=/,target=/mnt,readonly"'), {"R23"}),
+    "the host's home": (added('"--mount", f"type=bind,source={self.places.home}/.ssh,target={self.places.home}/.ssh,readonly"'), {"R01", "R23"}),
+    "another variable": ((("rules/restricted", "pass\tMY_TOKEN\t", "pass\tAWS_SECRET_ACCESS_KEY\tdefault: x\npass\tMY_TOKEN\t"),), {"E01", "E01c", "E02"}),
+    **({"a disk": (added(f'"--device", "{DISK}:/dev/sdz:r"'), {"R14"})} if DISK else {}),
 }  # fmt: skip
 
 

@@ -1,6 +1,35 @@
-"""`python -m wavegen`."""
+"""`wavegen`, and `python -m wavegen`: what digests can answer is answered at once, and all else by the command line."""
 
-from wavegen.cli import main
+import sys
+
+
+def main() -> None:
+    """The entry point."""
+    match sys.argv[1:]:
+        case ["run", *words] if not words or words[0] in ("--", "-s", "--shell") or not words[0].startswith("-"):
+            from wavegen.last_render import run
+
+            run(words)
+        case ["start", script, *words]:
+            from wavegen.script_start import start
+
+            start(script, words)
+        case ["render", "--check"]:
+            from wavegen.last_render import clean_root
+
+            if clean_root():
+                return
+        case ["render"]:
+            from wavegen.last_render import is_up_to_date
+
+            if is_up_to_date():
+                return
+        case _:
+            pass
+    from wavegen.cli import main as command_line
+
+    command_line()
+
 
 if __name__ == "__main__":
     main()

@@ -1,25 +1,20 @@
-"""What a session left in the project that the host would run or follow: asks the audit that the wrappers ask, and shows what it says.
+"""What a session left in the project that the host would run or follow: asks the launcher's audit, and shows what it says.
 
 Everything in an answer was named by whoever ran inside: nothing of it is printed as it stands.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
 
 from wavegen.errors import MachineError, one_line
+from wavegen.launcher.audit import command
+from wavegen.launcher.audit.table import SEVERITIES
 from wavegen.terminal import Style, painted
-
-SEVERITIES = ("critical", "high", "medium", "low")
-_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "runtime", "audit.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +59,27 @@ def audit(root: str, state: str, *, everything: bool = False) -> Audit:
 
     `everything`: whatever the baseline does not hold is listed, whenever it came.
     """
-    done = _run("--project", root, "--state", state, "--json", *(("--all",) if everything else ()))
     try:
-        value: dict[str, Any] = json.loads(done.stdout)
-        findings = tuple(Finding(**finding) for finding in value["findings"])
-        since = value["entered"]
-        entered = None if since is None else datetime.fromtimestamp(since / 1e9, UTC)
-        return Audit(findings, entered, value["baseline"], value["complete"], done.stdout)
-    except (ValueError, KeyError, TypeError):
-        raise MachineError(f"the audit failed: {done.stderr.strip()[-500:]}", "see whether the project can be read") from None
+        walk = command.audit(root, state, everything=everything)
+    except _FAILURES as failed:
+        raise MachineError(f"the audit failed: {failed}", "see whether the project can be read") from None
+    findings = tuple(Finding(f.path, f.severity, f.kind, f.what, f.runs, f.detail, command.advice(f), f.incomplete) for f in walk.findings)
+    entered = None if walk.entered is None else datetime.fromtimestamp(walk.entered / 1e9, UTC)
+    is_complete = not any(finding.incomplete for finding in findings)
+    return Audit(findings, entered, bool(walk.baseline.things), is_complete, command.json_text(walk) + "\n")
 
 
 def accept(root: str, state: str) -> None:
     """Take what is there now for known; of sessions that go on, what they change from now on is new. Raises MachineError."""
     os.makedirs(state, mode=0o700, exist_ok=True)
-    done = _run("--project", root, "--state", state, "--accept")
-    if done.returncode:
-        raise MachineError(f"the baseline cannot be written: {done.stderr.strip()[-500:]}", f"make room in {state}")
+    try:
+        command.accept(root, state)
+    except _FAILURES as failed:
+        raise MachineError(f"the baseline cannot be written: {failed}", f"make room in {state}") from None
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    # -I -S: nothing that the project or the environment holds is loaded.
-    command = (sys.executable, "-I", "-S", _SCRIPT, *words)
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", check=False)
+_FAILURES = (OSError, RecursionError, ValueError, MemoryError, LookupError, TypeError)
+"""What an audit raises over what somebody inside may have made."""
 
 
 def at_least(findings: Iterable[Finding], severity: str) -> tuple[Finding, ...]:

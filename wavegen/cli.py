@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -67,7 +68,7 @@ where the fence could not be built."""
 @click.group(cls=_Group, epilog=_STATUS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(VERSION, prog_name="wavegen")
 def cli() -> None:
-    """Fence coding agents: one manifest, wave.yaml, rendered into a Nix flake and bubblewrap wrappers.
+    """Fence coding agents: one manifest, wave.yaml, rendered into a Nix flake and scripts for bubblewrap.
 
     \b
       wavegen init       write a starter manifest for this project
@@ -93,20 +94,21 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     alone. What a fence cannot hold is listed as a gap, with the manifest line that asked for it.
     """
     from wavegen import backends, project, repository
+    from wavegen.backends.flake import HAND_OVER
     from wavegen.cli_progress import Waiting
     from wavegen.kept import note_rendered
-    from wavegen.manifest import BackendName
-    from wavegen.output import Reason, Tree, digest
+    from wavegen.manifest import BackendName, Output
+    from wavegen.output import Tree, digest
 
     with Waiting("rendering"):
         loaded = project.load(manifest, accept=accept_new)
         gaps = backends.gaps(loaded.plan)
         refuse(gaps, loaded.sources)
-        tree = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs)
+        files = backends.render(loaded.plan)
+        tree = Tree(loaded.root, files, loaded.inputs)
         findings = tree.findings() if check or diff else ()
     if check or diff:
-        for line in tree.diff() if diff else (f"{finding}\n" for finding in findings):
-            click.echo(line, nl=False)
+        _show_findings(loaded, files, tree.diff() if diff else (f"{finding}\n" for finding in findings))
         sys.exit(1 if check and findings else 0)
     with Waiting("writing"):
         done = tree.write()
@@ -118,16 +120,61 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         if len(shown) < len(gaps):
             why = "of fences that this manifest does not start" if first else "as before"
             tell("note", f"{len(gaps) - len(shown)} more gaps, {why} (wavegen plan -v lists them)")
-    for finding in done:
-        click.echo(f"{'removed' if finding.reason is Reason.ORPHAN else 'wrote'} {finding.path}")
+    for line in _said(done):
+        click.echo(line)
     _after_render(tree, done, git_add=git_add)
+    if done and not loaded.plan.vendored and Output.FLAKE in loaded.plan.outputs:
+        click.echo(f"flake.nix is yours to write: with an input `wavegen` (flake = false), the shells are\n    {HAND_OVER}", err=True)
+    _note(loaded, files)
     if done or loaded.plan.backend is BackendName.LANDLOCK:
         note_rendered(loaded.root, digest(tree.files[-1].data))
-    if repository.keep_to_itself(loaded.root):
-        click.echo(f"wrote {repository.COMMONDIR}")
-        tell("note", f"{repository.COMMONDIR} says what git assumes anyway; now shells cannot say otherwise")
+    kept = repository.keep_to_itself(loaded.root)
+    for path in kept:
+        click.echo(f"wrote {path}")
+    if kept:
+        programs = " and ".join(name for name, directory in (("git", ".git/"), ("hg", ".hg/")) if any(path.startswith(directory) for path in kept))
+        tell("note", f"{' and '.join(kept)} says what {programs} assumes anyway; now shells cannot say otherwise")
     elif not done:
         click.echo("up to date")
+
+
+_LAUNCHER = ".wavegen/launcher/"
+
+
+def _said(done: Any) -> Iterator[str]:
+    """What was written and removed, a line each; of many files of the launcher, which nobody reads one by one, how many."""
+    from wavegen.output import Reason
+
+    for word, is_gone in (("removed", True), ("wrote", False)):
+        paths = [finding.path for finding in done if (finding.reason is Reason.ORPHAN) is is_gone]
+        many = [path for path in paths if path.startswith(_LAUNCHER)]
+        if len(many) > _MANY:
+            yield f"{word} {_LAUNCHER} ({len(many)} files)"
+            paths = [path for path in paths if not path.startswith(_LAUNCHER)]
+        yield from (f"{word} {path}" for path in paths)
+
+
+_MANY = 3
+
+
+def _show_findings(loaded: Any, files: Any, lines: Any) -> None:
+    clean = True
+    for line in lines:
+        click.echo(line, nl=False)
+        clean = False
+    if clean:
+        _note(loaded, files)
+
+
+def _note(loaded: Any, files: Any) -> None:
+    """Leave word that what is on the disk is what is rendered, for the next `run` and `render --check`."""
+    from wavegen import last_render, launch
+
+    plan = loaded.plan
+    rendered: dict[str, object] = {"manifest": plan.manifest, "shell": launch.shell_of(plan, None).name, "backend": plan.backend.value}
+    rendered["executable"] = [file.path for file in files if file.executable]
+    rendered["required"] = [file.path for file in files if file.only_if_missing]
+    last_render.note(loaded.root, rendered)
 
 
 def _after_render(tree: Any, done: Any, *, git_add: bool) -> None:
@@ -218,7 +265,7 @@ def init(directory: str, *, only_print: bool) -> None:
     are read from the project's lock files and the tools' own configuration. Never overwrites.
     """
     from wavegen.errors import MachineError, UsageError
-    from wavegen.project import MANIFEST
+    from wavegen.project_root import MANIFEST
     from wavegen.starter import starter
 
     text = starter(os.path.realpath(directory))

@@ -26,11 +26,11 @@ def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool
     Exit status: 0 nothing, 1 findings, 3 something could not be looked at.
     """
     from wavegen import audit as left_behind
-    from wavegen import project
+    from wavegen import project_root
     from wavegen.cli_progress import Waiting
     from wavegen.kept import state
 
-    root, _ = project.find(manifest)
+    root, _ = project_root.find(manifest)
     place = state(root)
     with Waiting("looking"):
         found = left_behind.audit(root, place, everything=everything)
@@ -42,7 +42,7 @@ def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool
         for line in left_behind.table(shown, colour=colour):
             click.echo(line, color=colour or None)
         if not shown:
-            tell("note", "nothing" if found.entered or everything else "no session since the last audit (--all lists what is there)")
+            tell("note", "nothing new since the last audit (--all lists what is there)")
     if accept:
         left_behind.accept(root, place)
         tell("note", "what is there now is known")

@@ -25,7 +25,7 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     import platform
 
     from wavegen import launch, project
-    from wavegen.backends import bwrap, landlock
+    from wavegen.backends import rules_file
     from wavegen.errors import UsageError
     from wavegen.manifest import BackendName
     from wavegen.quote import json_text
@@ -36,7 +36,7 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     loaded = project.load(manifest, accept=True)
     policy = loaded.plan.fence(shell) or launch.shell_of(loaded.plan, shell)
     alone = policy.fenced and loaded.plan.backend is BackendName.LANDLOCK
-    found = (landlock if alone else bwrap).filter_of_shell(policy)
+    found = (rules_file.landlock_filter if alone else rules_file.filter_of_shell)(policy)
     if found is None:
         raise UsageError(f"{shell} has no system call filter", "remove seccomp: off, or name a shell that has a fence")
     name = (arch or platform.machine()).upper()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from wavegen.launcher.egress.ports import HTTP_PORT, SOCKS_PORT
+from wavegen.launcher.followed import GIT_STORES, KEPT_IN_PLACE, ROWS
 from wavegen.policy import Access, Anchor, EnvRule, HostPath, Origin, PathRule
 
 
@@ -40,6 +42,9 @@ HOST_ROOT = (
     *_rules(Access.READ, "indexes of fonts and TeX", "/var/cache/fontconfig", "/var/lib/texmf"),
     *_rules(Access.READ, "the programs of NixOS", "/run/current-system", "/run/opengl-driver"),
 )
+
+PRIVATE_BELOW = "/etc"
+"""Where what others than its owner and group cannot read is hidden: no list knows every program's secrets."""
 
 RESOLVERS = (
     *_rules(
@@ -119,21 +124,16 @@ GIT_FILES = ("hooks", "config", "config.worktree", "commondir", "info/attributes
 WORKTREE_FILES = ("gitdir", "commondir", "config.worktree")
 """The same of a linked worktree, below worktrees/NAME."""
 
-_FOLLOWED = (
-    ("direnv and version managers run or follow it", ".envrc .direnv .mise.toml mise.toml .tool-versions .nvmrc"),
-    ("an editor runs its tasks", ".vscode .idea .devcontainer .devcontainer.json .zed .nvim.lua .exrc .dir-locals.el"),
-    ("agents on the host run what their settings say", ".claude .mcp.json .codex .cursor .gemini"),
-    ("git hooks in the tree", ".husky .githooks"),
-)
-
 
 def _guards() -> tuple[PathRule, ...]:
     def rule(tail: str, reason: str, access: Access = Access.READ) -> PathRule:
         return PathRule(path=HostPath(Anchor.PROJECT, tail), access=access, guarded=True, origin=Origin(reason))
 
+    kept = (rule(name, "another one in its place would have other hooks", Access.WRITE) for name in (".git", *KEPT_IN_PLACE))
     git = (rule(f".git/{name}", "git on the host runs or follows it") for name in GIT_FILES)
-    followed = (rule(name, reason) for reason, names in _FOLLOWED for name in names.split())
-    return (rule(".git", "another one in its place would have other hooks", Access.WRITE), *git, *followed)
+    stores = (rule(f"{store}/{name}", "git on the host runs or follows it") for store in GIT_STORES for name in ("config", "hooks"))
+    followed = (rule(pattern.removesuffix("/**"), runs) for _, _, protected, _, _, runs in ROWS for pattern in protected)
+    return (*kept, *git, *stores, *followed)
 
 
 GUARDS = _guards()
@@ -161,17 +161,17 @@ OF_THE_SYSTEM = frozenset(name for reason, names in _PASSED if reason in (_AUTHO
 
 FIXED = tuple(EnvRule(name=name, value="/tmp", origin=Origin("the host's temporary directory is not there")) for name in ("TMPDIR", "TMP", "TEMP", "TEMPDIR"))
 
-_PROXY = "http://127.0.0.1:3128"
+_PROXY = f"http://127.0.0.1:{HTTP_PORT}"
 _PROXIES = (
     (_PROXY, "HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy GRPC_PROXY grpc_proxy"),
     (_PROXY, "npm_config_proxy npm_config_https_proxy YARN_HTTP_PROXY YARN_HTTPS_PROXY PIP_PROXY CARGO_HTTP_PROXY"),
     (_PROXY, "DOCKER_HTTP_PROXY DOCKER_HTTPS_PROXY"),
     # As an HTTP proxy for files it would be asked for ftp://, which no proxy of ours speaks.
-    ("socks5h://127.0.0.1:1080", "FTP_PROXY ftp_proxy"),
-    ("127.0.0.1:3128", "RSYNC_PROXY"),
+    (f"socks5h://127.0.0.1:{SOCKS_PORT}", "FTP_PROXY ftp_proxy"),
+    (f"127.0.0.1:{HTTP_PORT}", "RSYNC_PROXY"),
     ("http", "CLOUDSDK_PROXY_TYPE"),
     ("127.0.0.1", "CLOUDSDK_PROXY_ADDRESS"),
-    ("3128", "CLOUDSDK_PROXY_PORT"),
+    (str(HTTP_PORT), "CLOUDSDK_PROXY_PORT"),
     # No more than the shell's own loopback: what goes past the proxy to other addresses goes nowhere.
     ("localhost,127.0.0.1,::1", "NO_PROXY no_proxy"),
     ("1", "NODE_USE_ENV_PROXY"),

@@ -7,7 +7,8 @@ from wavegen.errors import ManifestError, UsageError
 from wavegen.nodes import Source
 from wavegen.planner import plan
 from wavegen.policy import Plan
-from wavegen.project import OVERLAY, Project
+from wavegen.project import Project
+from wavegen.project_root import OVERLAY
 
 
 def earlier(project: Project, revision: str) -> Plan:

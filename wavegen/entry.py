@@ -20,6 +20,7 @@ from typing import Any
 from wavegen.errors import MachineError, one_line
 from wavegen.ground import Ground, piped
 from wavegen.host_facts import namespaces
+from wavegen.planting import PROBES
 from wavegen.probes import NAMESPACES, Answer, State
 from wavegen.tools import SYSTEM, directories, find
 
@@ -51,7 +52,7 @@ class Entry:
         # The image's may be anywhere on its PATH.
         python = "" if fenced and ground.via == "docker" else find("python3", ground.root, SYSTEM)
         # Where the system has none, the shell's own packages may.
-        self.probe = (python or "python3", "-I", "-S", f"{ground.project}/.wavegen/runtime/probe.py")
+        self.probe = (python or "python3", "-I", "-S", f"{ground.project}/{PROBES}/probe.py")
 
     def argv(self, command: Sequence[str]) -> list[str]:
         """The command line of an entry; without a command, of an interactive one."""
@@ -77,17 +78,21 @@ class Entry:
         environment: dict[str, str] | None = None,
         before: Callable[[], None] | None = None,
         source: int = subprocess.PIPE,
+        output: int = subprocess.PIPE,
+        bare: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start a command inside. `terminal`: one for messages, or `wholly` for everything, that it controls; `source`: its input."""
+        """Start a command inside. `terminal`: one for messages, or `wholly` for everything, that it controls; `source` and `output`: in place of pipes;
+        `bare`: the command alone, without what starts a shell.
+        """
         messages = terminal if terminal is not None else subprocess.PIPE
         inherited = self._inherited() if terminal is None else ()
         try:
             process = subprocess.Popen(
-                self.argv(command),
+                list(command) if bare else self.argv(command),
                 cwd=self.ground.project,
                 env=environment or self.ground.environment(),
                 stdin=terminal if wholly else source,
-                stdout=terminal if wholly else subprocess.PIPE,
+                stdout=terminal if wholly else output,
                 stderr=messages,
                 start_new_session=True,
                 pass_fds=inherited,

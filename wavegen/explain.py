@@ -1,29 +1,27 @@
 """Why something is reached or not, and what to write to change that: asks what decides in the fences, and decides nothing itself.
 
-Paths go by the order of the mounts (reach.py), hosts by the launcher's own decision (runtime/egress_rules.py), system calls by the filter
+Paths go by the mounts that the launcher would make (launcher/mounts.py), hosts by the launcher's own decision (host_rules.py), system calls by the filter
 that the kernel loads, variables by the rules of the wrappers, tools by the rules that agents are handed.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
-from typing import Any
 
 from wavegen import defaults, remedy, suggest
-from wavegen.backends import bwrap, landlock
-from wavegen.backends.script import PROXIED
+from wavegen.backends import rules_file
 from wavegen.decode import suggestion
 from wavegen.errors import UsageError
 from wavegen.explain_paths import path
 from wavegen.explain_tools import is_tool, tool
 from wavegen.explained import Answer, Verdict, fences_of
+from wavegen.host_rules import decide, origin_of
+from wavegen.launcher.egress import names
+from wavegen.launcher.egress.special_names import is_loopback
 from wavegen.log import REASONS
 from wavegen.manifest import BackendName, Manifest, NetworkMode, Seccomp
 from wavegen.policy import Origin, PersonaPolicy, Plan, Policy
@@ -120,36 +118,8 @@ def explain(project: Project, what: str, kind: Kind, policies: tuple[Policy, ...
 # --- hosts
 
 
-@cache
-def _runtime() -> tuple[Any, Any]:
-    """egress_names and egress_rules as the launcher runs them; they find each other beside each other, without a package."""
-    before = list(sys.path)
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "runtime"))
-    try:
-        return importlib.import_module("egress_names"), importlib.import_module("egress_rules")
-    finally:
-        sys.path[:] = before
-
-
-def _rules(policy: Policy) -> Any:
-    """The launcher's rules from the very words that a wrapper hands to it."""
-    _, egress = _runtime()
-    words: dict[str, list[Any]] = {"--allow": [], "--deny": [], "--loopback": []}
-    for option in bwrap.network_options(policy.network):
-        match option.words:
-            case ("--loopback", port, line):
-                words["--loopback"].append(egress.Rule(f"127.0.0.1:{port}", line))
-            case (("--allow" | "--deny") as word, *rest):
-                words[word].append(egress.Rule(*rest))
-            case _:
-                pass  # what is no rule
-    anything = policy.network.mode is NetworkMode.OPEN
-    return egress.Rules(anything=anything, allow=words["--allow"], deny=words["--deny"], loopback=words["--loopback"])
-
-
-def _target(what: str) -> tuple[str, Any, tuple[int, ...]]:
+def _target(what: str) -> tuple[str, names.Target, tuple[int, ...]]:
     """The host as it is shown, as the launcher knows it, and the ports that are meant."""
-    names, _ = _runtime()
     text = what
     ports: tuple[int, ...] = (443, 80)
     if url := _URL.fullmatch(what):
@@ -181,12 +151,12 @@ def _host(asked: Asked, policy: Policy, what: str) -> Iterator[Answer]:
     yield from answers
 
 
-def _reached(asked: Asked, policy: Policy, target: Any, port: int) -> Answer:
+def _reached(asked: Asked, policy: Policy, target: names.Target, port: int) -> Answer:
     network = policy.network
     what = f"{target.authority()}:{port}"
 
     def answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
-        held = ("egress", *fences_of(asked.plan, policy)) if network.mode in PROXIED else fences_of(asked.plan, policy)
+        held = ("egress", *fences_of(asked.plan, policy)) if network.mode.is_filtered else fences_of(asked.plan, policy)
         return Answer(kind="host", what=what, shell=policy.name, verdict=verdict, detail=detail, origin=origin, fences=held, notes=notes, change=change)
 
     if not policy.fenced:
@@ -196,28 +166,16 @@ def _reached(asked: Asked, policy: Policy, target: Any, port: int) -> Answer:
         return answer(Verdict.ALLOWED, "the host's network", network.origin, change=change, notes=("its loopback and LAN are reached, too",))
     if network.mode is NetworkMode.NONE:
         return answer(Verdict.REFUSED, "no network", network.origin, change=remedy.host(asked.manifest, policy, (str(target), port), "not-listed"))
-    found = _rules(policy).decide(target, port)
-    reason = found.reason
-    if found.allowed and target.address and found.rule is not None:
-        reason = _rules(policy).judge(found.rule, target.address, port)
-    rule = _rule_of(policy, found.rule, port)
+    found = decide(network, target, port)
+    rule = origin_of(network, found.rule)
     origin = rule or network.origin
-    if found.allowed and not reason:
-        judged = "its addresses may be private ones, as the entry says" if found.rule.allow_private else "its addresses must be public ones"
-        return answer(Verdict.ALLOWED, f"by {found.rule}", origin, notes=() if target.address else (judged,))
-    return answer(Verdict.REFUSED, REASONS.get(reason, reason), origin, change=remedy.host(asked.manifest, policy, (str(target), port), reason, rule))
-
-
-def _rule_of(policy: Policy, rule: Any, port: int) -> Origin | None:
-    """Where the manifest has a rule of the launcher's."""
-    if rule is None:
-        return None
-    if port in policy.network.loopback and str(rule) == f"127.0.0.1:{port}":
-        return policy.network.origin
-    network = policy.network
-    return next(
-        (ours.origin for ours in (*network.denied, *network.domains) if str(ours) == str(rule) and (remedy.at(ours.origin) or "default") == rule.line), None
-    )
+    if found.allowed:
+        private = found.rule is not None and found.rule.allow_private
+        says = "its addresses may be private ones, as the entry says" if private else "its addresses must be public ones"
+        judged = bool(target.name) and not is_loopback(target.name)
+        return answer(Verdict.ALLOWED, f"by {found.rule}", origin, notes=(says,) if judged else ())
+    remedies = remedy.host(asked.manifest, policy, (str(target), port), found.reason, rule)
+    return answer(Verdict.REFUSED, REASONS.get(found.reason, found.reason), origin, change=remedies)
 
 
 # --- variables
@@ -259,7 +217,7 @@ def _syscall(asked: Asked, policy: Policy, name: str) -> Answer:
     if name not in NAMES:
         raise UsageError(f"'{name}' is not a system call", suggestion(name, tuple(NAMES)) or "write its name as strace(1) does")
     alone = policy.fenced and asked.plan.backend is BackendName.LANDLOCK
-    found = (landlock if alone else bwrap).filter_of_shell(policy)
+    found = (rules_file.landlock_filter if alone else rules_file.filter_of_shell)(policy)
 
     def answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
         held = (f"seccomp ({found.name})",) if found else ()

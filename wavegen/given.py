@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from wavegen.errors import UsageError
-from wavegen.manifest import BackendName, NetworkMode
+from wavegen.manifest import BackendName
 from wavegen.policy import Policy
 
 _LONGEST_SHOWN = 60
@@ -17,7 +17,7 @@ _LONGEST_SHOWN = 60
 
 def judged(where: Policy) -> bool:
     """Whether connections of the shell are judged."""
-    return where.fenced and where.network.mode in (NetworkMode.FILTERED, NetworkMode.OPEN)
+    return where.fenced and where.network.mode.is_filtered
 
 
 def number(value: object, kinds: tuple[type, ...]) -> bool:

@@ -2,6 +2,8 @@
 
 Canaries are random words. Nothing of the user's own is read: of real files only whether they are there. All of it is
 removed at the end by a process of its own (`outside`), also where this one is killed.
+
+Longer than 400 lines: what is laid out is taken away again in the same place.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, Self, assert_never
 
 from wavegen import containers, host_facts, outside
 from wavegen.backends import File, docker
-from wavegen.backends.bwrap import PROC_READ_ONLY
-from wavegen.defaults import MEMORY_SHARE
+from wavegen.defaults import MEMORY_SHARE, PRIVATE_BELOW
 from wavegen.errors import MachineError, one_line
+from wavegen.launcher.mounts import PROC_OF_ROOT
 from wavegen.place import place_for, writable
 from wavegen.planting import SYSTEM_PATH, Places, own, plant, plant_canary
 from wavegen.policy import Access, Anchor, HostPath, PathRule, Policy
@@ -30,8 +33,10 @@ from wavegen.probes import Fact, Inodes, Need, Value
 from wavegen.probes.catalogue import DANGEROUS, SECRETS, TO_SOCKETS
 from wavegen.probes.expect import governing
 from wavegen.project import Project
+from wavegen.shell_mounts import resolve_shell
 from wavegen.tools import find, within
 
+_ROOT = HostPath(Anchor.ROOT)
 _SILENCE = 20.0
 """Seconds within which the process outside answers."""
 _KNOWN_VALUES = {"TERM": "xterm-256color", "TZ": "UTC", "CI": "true", "SOURCE_DATE_EPOCH": "1", "LANGUAGE": "en"}
@@ -72,7 +77,7 @@ class Ground:
         """What names outside of the ground begin with: nobody can know it before they are there."""
         self.places = Places(os.path.join(place_for(project, under), f"wavegen-verify-{secrets.token_hex(8)}"))
         self.temporary = tuple(f"{place}/wavegen-{self.random}" for place in ("/tmp", "/var/tmp") if writable(place))
-        self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm") if writable(place)}
+        self.scratch = {place: f"{place}/wavegen-{self.random}-scratch" for place in ("/tmp", "/var/tmp", "/dev/shm", "/run") if writable(place)}
         self.facts: dict[str, Any] = {}
         self.values: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -194,7 +199,7 @@ class Ground:
             with contextlib.suppress(BrokenPipeError):
                 questions.write(json.dumps(message).encode() + b"\n")
                 questions.flush()
-            if not select.select([answers], [], [], _SILENCE)[0]:
+            if not readable(answers, _SILENCE):
                 raise MachineError("the process that holds the canaries does not answer", "try again")
             line = answers.readline()
         if not line:
@@ -280,8 +285,9 @@ class Ground:
         match value:
             case HostPath():
                 return self.absolute(value)
-            case Inodes(paths=paths):
-                return host_facts.inodes(self.absolute(path) for path in paths if not self._leads_to_hidden(path, policy)) or None
+            case Inodes(paths=paths, shown=shown):
+                kept = [path for path in paths if not self._leads_to_hidden(path, policy)]
+                return host_facts.inodes(self._top_level(kept, policy) if shown else map(self.absolute, kept), contents=shown) or None
             case Fact(name=name):
                 return self._fact(name, policy)
             case tuple():
@@ -292,6 +298,10 @@ class Ground:
 
     def _fact(self, name: str, policy: Policy) -> Any:
         """What only this ground knows, for every policy or for this one."""
+        if name == "own repository":
+            return host_facts.git_settings(self.root) or None
+        if name == "private files":
+            return host_facts.inodes(host_facts.private_files(PRIVATE_BELOW)) or None
         if name.startswith("variables "):
             return {one: digest(self.values[one]) for one in name.split()[1:] if one in self.values} or None
         by_policy = {
@@ -303,12 +313,25 @@ class Ground:
         }
         return by_policy[name](policy) or None if name in by_policy else self.facts.get(name)
 
+    def _top_level(self, paths: Iterable[HostPath], policy: Policy) -> Iterator[str]:
+        """Where paths of the system are; in place of / the top-level directories for which there is no other rule."""
+        for path in paths:
+            if path != _ROOT:
+                yield self.absolute(path)
+                continue
+            rule = governing(policy, _ROOT)
+            found = ((place, HostPath(Anchor.ROOT, place[1:])) for place in host_facts.top_level() if not within(self.base, place))
+            yield from (place for place, named in found if governing(policy, named) is rule and not self._leads_to_hidden(named, policy))
+
     def _mount_points(self, policy: Policy) -> list[str]:
-        """Where something may be mounted inside: the policy's paths, by their other names too, and what wavegen keeps."""
-        paths = {self.absolute(rule.path) for rule in policy.paths if not _of_image(rule)}
-        paths |= {path.removeprefix("/usr") for path in paths if path.startswith("/usr/")}
-        paths |= {"/", "/proc", "/dev", f"{self.home}/.local/state/wavegen", *PROC_READ_ONLY, *self.places.guarded()}
-        return sorted(paths | {os.path.realpath(path) for path in paths})
+        """Where something may be mounted inside, as the launcher decides; in a container also what an engine mounts."""
+        stores = [f"/{store}" for store in containers.stores()] if self.via == "docker" else None
+        of_engine = {"/proc", "/dev", *PROC_OF_ROOT} if self.via == "docker" else set[str]()
+        with contextlib.suppress(MachineError):  # it refuses to start, and says why
+            shell = self.plan.fence(policy.name) or policy
+            found = resolve_shell(self.plan, shell, self.project, self.environment(), stores=stores)
+            return sorted({mount.target for mount in found.mounts} | {"/"} | of_engine)
+        return ["/"]
 
     def _writable(self, policy: Policy) -> list[str]:
         """Where mounts may be writable."""
@@ -318,9 +341,10 @@ class Ground:
     def _shown(self, policy: Policy) -> list[list[Any]]:
         """What is shown where, by inode; the home is another one, which is not there yet."""
         rules = [rule for rule in policy.paths if rule.access in (Access.READ, Access.WRITE) and rule.source is None and not rule.weaker]
-        return host_facts.inodes(
-            self.absolute(rule.path) for rule in rules if governing(policy, rule.path) is rule and not self._leads_to_hidden(rule.path, policy)
-        )
+        rules = [rule for rule in rules if governing(policy, rule.path) is rule and not self._leads_to_hidden(rule.path, policy)]
+        system = [rule.path for rule in rules if rule.path.anchor is Anchor.ROOT and not rule.origin.at]
+        asked = [self.absolute(rule.path) for rule in rules if rule.path not in system]
+        return [*host_facts.inodes(self._top_level(system, policy), contents=True), *host_facts.inodes(asked)]
 
     def _masks(self, policy: Policy) -> list[str]:
         """What is hidden, and must be empty."""
@@ -381,6 +405,13 @@ class Ground:
         # Longest first, and whole names only.
         pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
         return one_line(re.sub(rf"(?<![\w/.-])({pattern})(?![\w-])", lambda found: names[found[1]], text))
+
+
+def readable(source: IO[bytes] | int, seconds: float) -> bool:
+    """Whether there is something to read, or the end, within some seconds: by poll(2), as select(2) takes no descriptor above 1023."""
+    waiting = select.poll()
+    waiting.register(source, select.POLLIN)
+    return bool(waiting.poll(seconds * 1000))
 
 
 def piped(stream: IO[bytes] | None) -> IO[bytes]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import os
+import stat
+import subprocess
 from collections.abc import Iterable
 from typing import Any
 
 from wavegen.probes import NAMESPACES
-from wavegen.tools import within
+from wavegen.tools import SYSTEM, find, within
 
 
 def namespaces() -> dict[str, int]:
@@ -17,16 +20,73 @@ def namespaces() -> dict[str, int]:
     return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES if os.path.exists(f"/proc/self/ns/{name}")}
 
 
-def inodes(paths: Iterable[str]) -> list[list[Any]]:
-    """Path, device and inode of each that is there."""
+_COPIED = 256 * 1024
+"""Bytes up to which the launcher copies a file of the system in place of mounting it (launcher/mounts.py)."""
+
+
+def inodes(paths: Iterable[str], *, contents: bool = False) -> list[list[Any]]:
+    """Path, device, inode and a mark of each that is there: by the mark a copy is known.
+
+    `contents`: the mark of a small file is the digest of its content (of files that everybody may read); otherwise it is its size, and nothing is
+    opened.
+    """
     found = []
     for path in paths:
         try:
             status = os.stat(path)
         except OSError:
             continue
-        found.append([path, status.st_dev, status.st_ino])
+        plain = stat.S_ISREG(status.st_mode)
+        mark: str | int = status.st_size if plain else 0
+        if contents:
+            mark = _content(path) if plain and status.st_size <= _COPIED else ""
+        found.append([path, status.st_dev, status.st_ino, mark])
     return found
+
+
+def _content(path: str) -> str:
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def git_settings(root: str) -> list[str]:
+    """What git runs or follows of a project's own repository, wherever its .git leads, as git itself tells: hooks, settings, and those of a worktree."""
+    git = find("git", root, SYSTEM)
+    names = ("hooks", "config", "config.worktree", "info/attributes", "commondir")
+    if not git or not os.path.lexists(os.path.join(root, ".git")):
+        return []
+    # Settings of the repository are not obeyed by rev-parse, but for where hooks are.
+    command = [git, "-C", root, "rev-parse", "--path-format=absolute", *(word for name in names for word in ("--git-path", name))]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="surrogateescape", check=False)
+    return [path for path in done.stdout.splitlines() if os.path.lexists(path)] if done.returncode == 0 else []
+
+
+def private_files(top: str) -> list[str]:
+    """Files below a directory that others than their owner and group cannot read, a thousand at most; links are left out."""
+    found: list[str] = []
+    for where, _, names in os.walk(top):
+        for path in (os.path.join(where, name) for name in names):
+            with contextlib.suppress(OSError):
+                status = os.lstat(path)
+                if stat.S_ISREG(status.st_mode) and not status.st_mode & 0o004:
+                    found.append(path)
+    return sorted(found)[:1000]
+
+
+_NOT_SHOWN = ("dev", "proc")
+
+
+def top_level() -> list[str]:
+    """The directories of the root that everybody may read, and links to such; /dev and /proc are made anew."""
+    found = [f"/{name}" for name in sorted(os.listdir("/")) if name not in _NOT_SHOWN]
+    return [path for path in found if os.path.isdir(path) and os.stat(path).st_mode & _READABLE == _READABLE]
+
+
+_READABLE = stat.S_IROTH | stat.S_IXOTH
 
 
 def filters() -> int:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import assert_never
 
-from wavegen import resources
-from wavegen.backends import File, docker, handed
-from wavegen.backends.bwrap import program, wrapper
-from wavegen.backends.landlock import PREFIX, script
-from wavegen.backends.landlock import filter_of_shell as landlock_filter
-from wavegen.backends.script import filter_of_shell as mounted_filter
+from wavegen.backends import File, handed
+from wavegen.backends.bwrap import program
+from wavegen.backends.rules_file import filter_of_shell, landlock_filter, rules_text
 from wavegen.decode import suggestion
 from wavegen.errors import FenceError, UsageError
+from wavegen.handover import Launch
 from wavegen.manifest import BackendName
-from wavegen.output import read_lock
+from wavegen.output import read_lock, unlisted
 from wavegen.policy import Plan, Policy
 from wavegen.project import Project
-from wavegen.quote import sh
-from wavegen.tools import SYSTEM, directories, find
 
 
 def persona_of(plan: Plan, name: str) -> Policy:
@@ -89,31 +84,8 @@ def _check_rendered(project: Project, file: File) -> None:
         raise FenceError(f"{' and '.join(changed)} {'have' if len(changed) > 1 else 'has'} changed since the last render", "run wavegen render") from None
 
 
-def _parts(project: Project, found: File | None) -> str:
-    """Where the wrapper finds what it starts and loads: what is rendered, which is read-only in every shell. `found`: its filter.
-
-    Raises FenceError for another version's.
-    """
-    for name, text in resources.runtime():
-        _check(project.root, f".wavegen/runtime/{name}", text.encode(), "run wavegen render")
-    if found:
-        _check_rendered(project, found)
-    runtime, filters = (sh(os.path.join(project.root, ".wavegen", name)) for name in ("runtime", "seccomp"))
-    return f"readonly wg_runtime={runtime}\nreadonly wg_seccomp={filters}\n"
-
-
-def _unchanged(project: Project, shell: Policy, text: str) -> None:
-    """What nothing keeps a command from writing: the manifest, and what was rendered from it. Raises FenceError."""
-    remedy = "a command may have changed it: look at it, then run wavegen render"
-    listed = read_lock(project.root).inputs
-    for name, value in project.inputs.items():
-        if listed.get(name) != value:
-            raise FenceError(f"{name} is not what was rendered last", remedy)
-    _check(project.root, f".wavegen/bin/{PREFIX}{shell.name}", text.encode(), remedy)
-
-
-def script_of(project: Project, shell: Policy, *, backend: BackendName, agent: bool = True) -> str:
-    """The wrapper of a shell or a persona, rendered from the plan at hand. Raises FenceError where what it starts is not what is rendered.
+def launch_of(project: Project, shell: Policy, *, backend: BackendName, agent: bool = True) -> Launch:
+    """The rules of a shell or a persona, from the plan at hand. Raises FenceError where this project was never rendered, or holds what is not ours.
 
     Only in a rendered project: what is rendered is read-only inside, so that nothing that decides about the next session can be made in this one.
     `agent`: whether a persona's agent is started, which reads what it is handed from the disk, so that it must be what is rendered.
@@ -121,52 +93,39 @@ def script_of(project: Project, shell: Policy, *, backend: BackendName, agent: b
     if project.known != frozenset(project.inputs):
         what = f"{project.plan.manifest} and {project.plan.overlay} are not what was rendered last" if project.known else "this project was never rendered"
         raise FenceError(what, "run wavegen render")
+    if strange := unlisted(project.root):
+        raise FenceError(f"{strange[0]} is not of wavegen: the lock does not list it", "look at it, then remove it")
     persona = project.plan.persona_of(shell)
-    text, found = _script(project.plan, shell, backend)
     if shell.fenced and backend is BackendName.LANDLOCK:
-        _unchanged(project, shell, text)
+        _unchanged(project)
     if persona and agent:
         for file in handed(project.plan, persona):
             _check_rendered(project, file)
-    if shell.fenced or persona:
-        text = text.replace("\n", f"\n{_parts(project, found)}", 1)
-    return text
+    return Launch(rules_text(project.plan, shell, whole=True, alone=backend is BackendName.LANDLOCK), _filter(shell, backend))
 
 
-def _script(plan: Plan, shell: Policy, backend: BackendName) -> tuple[str, File | None]:
-    """The text of a wrapper, and the file of the filter that it loads."""
+def _unchanged(project: Project) -> None:
+    """What nothing keeps a command from writing where Landlock alone holds it: the manifest. Raises FenceError."""
+    listed = read_lock(project.root).inputs
+    for name, value in project.inputs.items():
+        if listed.get(name) != value:
+            raise FenceError(f"{name} is not what was rendered last", "a command may have changed it: look at it, then run wavegen render")
+
+
+def _filter(shell: Policy, backend: BackendName) -> bytes:
     if not shell.fenced:
-        return wrapper(plan, shell), None
+        return b""
     match backend:
         case BackendName.LANDLOCK:
             found = landlock_filter(shell)
-            return script(plan, shell), program(found) if found else None
+            return program(found).data if found else b""
         case BackendName.DOCKER:
-            found = mounted_filter(shell)
-            return docker.script(plan, shell), docker.profile(found) if found else None
+            found = filter_of_shell(shell)
+            from wavegen.backends.image import profile
+
+            return profile(found).data if found else b""
         case BackendName.BUBBLEWRAP | BackendName.NONE:
-            found = mounted_filter(shell)
-            return wrapper(plan, shell), program(found) if found else None
+            found = filter_of_shell(shell)
+            return program(found).data if found else b""
         case _:
             assert_never(backend)
-
-
-def bash(root: str, path: str) -> str:
-    """The bash that runs a wrapper: the system's, else one of the PATH. Raises FenceError where there is none."""
-    found = find("bash", root, (*SYSTEM, *directories(root, path)))
-    if not found:
-        raise FenceError("bash is not on the PATH", "install bash")
-    return found
-
-
-def arguments(program: str, script: int, root: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
-    """The command line of a wrapper. `script`: the descriptor that its text is read from; `options`: words for the wrapper itself."""
-    return [program, "-p", f"/proc/self/fd/{script}", "--project", root, *options, "--", *command]
-
-
-def in_memory(text: str) -> int:
-    """A descriptor, of no file, that a wrapper's text can be read from."""
-    handle = os.memfd_create("wavegen")
-    with os.fdopen(os.dup(handle), "wb") as stream:
-        stream.write(text.encode())
-    return handle

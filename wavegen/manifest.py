@@ -23,6 +23,15 @@ class BackendName(Enum):
     NONE = "none"
 
 
+class Output(Enum):
+    """What is rendered besides the scripts of `.wavegen/bin`."""
+
+    FLAKE = "flake"
+    DOCKER = "docker"
+    COMPOSE = "compose"
+    SRT = "srt"
+
+
 class Fallback(Enum):
     """What happens where the fence cannot be built on a machine."""
 
@@ -52,6 +61,11 @@ class NetworkMode(Enum):
     OPEN = "open"
     FILTERED = "filtered"
     NONE = "none"
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the launcher checks each connection against the rules for hosts."""
+        return self in (NetworkMode.OPEN, NetworkMode.FILTERED)
 
 
 class PathAccess(Enum):
@@ -123,6 +137,10 @@ class Sandbox:
     STRICT: ClassVar[bool] = True
     enabled: bool = key("false takes the fence from personas and `wavegen run`; the three shells keep theirs", default=True)
     backend: BackendName | None = key("what holds personas and `wavegen run`")
+    outputs: tuple[Output, ...] = key(
+        "what is rendered besides .wavegen/bin: flake, docker, compose, srt; backend: docker brings its own", (Output.FLAKE, Output.DOCKER)
+    )
+    vendor: bool = key("false: .wavegen holds no launcher; an installed wavegen, or the flake's input `wavegen`, starts shells", default=True)
     docker_image: Text | None = key("what containers are started from: name[:tag][@sha256:…] (default: built from .wavegen/docker/Dockerfile)")
     docker_base: Text | None = key("what .wavegen/docker/Dockerfile builds upon (default debian:stable-slim)")
     docker_packages: Mapping[str, Text | tuple[Text, ...]] = key(

@@ -16,13 +16,12 @@ from enum import Enum
 
 from wavegen import VERSION
 from wavegen.backends import HEADER_MARK, File
+from wavegen.backends.flake import FLAKE
 from wavegen.errors import MachineError, UsageError, WavegenError
 from wavegen.nodes import SIZE_LIMIT, Source
+from wavegen.project_root import LOCK, TREE, WORK, files_beside
 from wavegen.quote import json_text
 
-TREE = ".wavegen"
-LOCK = ".wavegen/lock.json"
-_WORK = ".wavegen/.tmp"
 _BEGUN, _NEXT = "%begun", "%next"
 """In there: what is about to be written. Files of the tree are there as %-separated paths, which begin with no %."""
 
@@ -36,6 +35,7 @@ class Reason(Enum):
     MODE = "not executable"
     ORPHAN = "no longer rendered"
     FOREIGN = "written by hand, left alone"
+    UNLISTED = "not of wavegen: remove it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,11 @@ def read_lock(root: str) -> Lock:
         return Lock({str(k): str(v) for k, v in inputs.items()}, {str(k): str(v) for k, v in outputs.items()})
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError, WavegenError):
         return Lock({}, {})
+
+
+def unlisted(root: str) -> tuple[str, ...]:
+    """What is below .wavegen and not in the lock; see `files_beside`."""
+    return files_beside(root, read_lock(root).outputs)
 
 
 class Tree:
@@ -165,21 +170,25 @@ class Tree:
                 found.append(Finding(file.path, Reason.EDITED if edited else Reason.STALE))
             elif file.executable and not os.access(self._path(file.path), os.X_OK):
                 found.append(Finding(file.path, Reason.MODE))
-        found += [Finding(path, Reason.ORPHAN) for path in self._orphans()]
+        orphans = tuple(self._orphans())
+        found += [Finding(path, Reason.ORPHAN) for path in orphans]
+        mine = {file.path for file in self.files} | set(orphans)
+        found += [Finding(path, Reason.UNLISTED) for path in unlisted(self.root) if path not in mine]
         return tuple(sorted(found, key=lambda f: f.path))
 
     def _orphans(self) -> Iterator[str]:
-        """Files of an earlier render that this one does not have: by the lock, or by our header in bin/."""
+        """Files of an earlier render that this one does not have: by the lock, or by our header in bin/ and of the flake."""
         mine = {f.path for f in self.files} | set(self.foreign)
         begun = self._begun()
         listed = [path for path in (*self.before.outputs, *begun) if path.startswith(TREE + "/") and ".." not in path.split("/")]
         with suppress(FileNotFoundError):
             listed += [f"{TREE}/bin/{name}" for name in os.listdir(self._path(f"{TREE}/bin"))]
-        for path in sorted(set(listed) - mine):
+        for path in sorted({*listed, FLAKE} - mine):
             if not os.path.lexists(self._path(path)):
                 continue
             current = self.current(path)
-            if path in self.before.outputs or path in begun or (current and HEADER_MARK.encode() in b"".join(current.split(b"\n")[:2])):
+            by_lock = path != FLAKE and (path in self.before.outputs or path in begun)
+            if by_lock or (current and HEADER_MARK.encode() in b"".join(current.split(b"\n")[:2])):
                 yield path
 
     def diff(self) -> Iterator[str]:
@@ -199,7 +208,7 @@ class Tree:
 
     def write(self) -> tuple[Finding, ...]:
         """Bring the disk to what is rendered; what was already right keeps its time stamp. Returns what was done."""
-        self._refuse_links(_WORK)
+        self._refuse_links(WORK)
         try:
             os.makedirs(self._path(TREE), exist_ok=True)
             with self._alone():
@@ -224,7 +233,7 @@ class Tree:
         if not findings:
             self._clean_up()
             return
-        work = self._path(_WORK)
+        work = self._path(WORK)
         os.makedirs(work, exist_ok=True)
         with open(f"{work}/{_NEXT}", "w", encoding="utf-8") as stream:
             stream.writelines(f"{finding.path}\n" for finding in findings)
@@ -233,8 +242,8 @@ class Tree:
 
     def _begun(self) -> tuple[str, ...]:
         """What a render that was interrupted was about to make or remove."""
-        self._refuse_links(_WORK)
-        with suppress(FileNotFoundError), open(self._path(f"{_WORK}/{_BEGUN}"), encoding="utf-8", errors="replace") as stream:
+        self._refuse_links(WORK)
+        with suppress(FileNotFoundError), open(self._path(f"{WORK}/{_BEGUN}"), encoding="utf-8", errors="replace") as stream:
             return tuple(stream.read().splitlines())
         return ()
 
@@ -257,7 +266,7 @@ class Tree:
 
     def _put(self, file: File) -> None:
         self._refuse_links(file.path)
-        target, work = self._path(file.path), self._path(_WORK)
+        target, work = self._path(file.path), self._path(WORK)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.makedirs(work, exist_ok=True)
         temporary = os.path.join(work, file.path.replace("/", "%"))
@@ -274,13 +283,13 @@ class Tree:
         self._refuse_links(path)
         os.unlink(self._path(path))
         with suppress(OSError):
-            while (path := os.path.dirname(path)) != TREE:
+            while (path := os.path.dirname(path)) not in (TREE, ""):
                 os.rmdir(self._path(path))
 
     def _clean_up(self, kept: str = "") -> None:
         """Remove what an interrupted render left, but for the file `kept`."""
-        self._refuse_links(_WORK)  # behind a link it would be somebody else's files
-        work = self._path(_WORK)
+        self._refuse_links(WORK)  # behind a link it would be somebody else's files
+        work = self._path(WORK)
         try:
             names = os.listdir(work)
         except FileNotFoundError:

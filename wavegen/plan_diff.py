@@ -15,6 +15,7 @@ from wavegen import defaults
 from wavegen.domains import covers
 from wavegen.explain_tools import about
 from wavegen.explained import Verdict
+from wavegen.host_rules import is_past_open
 from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
 from wavegen.personas import names
 from wavegen.plan_table import size_text
@@ -34,7 +35,7 @@ from wavegen.policy import (
     Policy,
     ToolPattern,
 )
-from wavegen.reach import anchored, by_anchor, governing
+from wavegen.reach import PlacedRules, governing
 
 
 class Way(Enum):
@@ -71,7 +72,6 @@ _MODES = {NetworkMode.NONE: 0, NetworkMode.FILTERED: 1, NetworkMode.OPEN: 2, Net
 _FILTERS = {Seccomp.STRICT: 0, Seccomp.DEFAULT: 1, Seccomp.OFF: 2}
 _BACKENDS = {BackendName.BUBBLEWRAP: 0, BackendName.DOCKER: 0, BackendName.LANDLOCK: 1, BackendName.NONE: 2}
 """Landlock holds less than the others, which are of one kind."""
-_PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
 _NOTHING = "nothing"
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ def _reached(policy: Policy) -> str:
     """A fence that is new, in a few words."""
     if not policy.fenced:
         return "NOT SANDBOXED"
-    project = governing(by_anchor(policy.paths), anchored(HostPath(Anchor.PROJECT)))
+    project = governing(policy.paths, HostPath(Anchor.PROJECT))
     granted = [
         f"{rule.path} ({rule.access.value})" for rule in policy.paths if rule.origin.at and rule.path.tail and rule.access in (Access.READ, Access.WRITE)
     ]
@@ -240,16 +240,17 @@ def _environment(where: str, before: Policy, after: Policy) -> Iterator[Change]:
 def _paths(where: str, before: Policy, after: Policy) -> Iterator[Change]:
     system = (_flag(not side.minimal_root, "the host's, behind masks", "programs and libraries alone", side.network.origin) for side in (before, after))
     yield from _changed(where, "system that is shown", *system)
-    sides = tuple(by_anchor(side.paths) for side in (before, after))
+    sides = tuple(PlacedRules(side.paths) for side in (before, after))
     paths = sorted({rule.path for side in (before, after) for rule in side.paths}, key=lambda path: (path.anchor.value, path.parts()))
     said: dict[HostPath, tuple[object, ...]] = {}
+    """By path, those above before those below."""
     for path in paths:
-        rules = tuple(governing(side, anchored(path)) for side in sides)
+        rules = tuple(side.governing(path) for side in sides)
         if path.anchor is Anchor.ROOT and not any(rule and rule.origin.at for rule in rules):
             continue
         one, other = (_state(rule, path) for rule in rules)
         pair = (one.reach, one.words, other.reach, other.words)
-        above = next((said[over] for over in reversed(list(said)) if over.holds(path)), None)
+        above = next((said[over] for over in path.above() if over in said), None)
         said[path] = pair
         # What is below goes with it.
         if above != pair:
@@ -291,22 +292,17 @@ def _network(where: str, before: Network, after: Network) -> Iterator[Change]:
     if before.mode is not after.mode:
         yield from _changed(where, "network", *(_State(_MODES[side.mode], _mode(side), side.origin) for side in (before, after)))
         # Of names `open` reaches the public ones alone, with everything looked at: an entry may say more.
-        if {before.mode, after.mode} == set(_PROXIED):
-            more = (tuple(rule for rule in side.domains if side.mode is NetworkMode.FILTERED and _past_open(rule)) for side in (before, after))
+        if before.mode.is_filtered and after.mode.is_filtered:
+            more = (tuple(rule for rule in side.domains if side.mode is NetworkMode.FILTERED and is_past_open(rule)) for side in (before, after))
             yield from _sets(where, "host", *more, loosens=True, within=covers)
     elif before.mode is NetworkMode.FILTERED:
         yield from _sets(where, "host", before.domains, after.domains, loosens=True, within=covers)
-    if before.mode in _PROXIED and after.mode in _PROXIED:
+    if before.mode.is_filtered and after.mode.is_filtered:
         yield from _sets(where, "denied host", before.denied, after.denied, loosens=False, within=covers)
         proxy = (_flag(side.upstream is not None, "HTTPS_PROXY of the host, which judges no addresses", "direct", side.upstream) for side in (before, after))
         yield from _changed(where, "way out", *proxy)
     if NetworkMode.HOST not in (before.mode, after.mode):
         yield from _sets(where, "port of the host's loopback", before.loopback, after.loopback, loosens=True, within=lambda one, other: one == other)
-
-
-def _past_open(rule: DomainRule) -> bool:
-    address = rule.host[:1].isdigit() and rule.host.replace(".", "").isdigit()
-    return bool(rule.flags()) or address or rule.host.startswith("[") or "." not in rule.host
 
 
 # --- a persona

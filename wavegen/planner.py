@@ -1,4 +1,7 @@
-"""Manifest → Plan: defaults, inheritance, checks across fields, order. Pure: the same manifest is always the same plan."""
+"""Manifest → Plan: defaults, inheritance, checks across fields, order. Pure: the same manifest is always the same plan.
+
+Longer than 400 lines: the one way of a manifest to its plan.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from wavegen.decode import Decoder, Text
 from wavegen.domains import BadDomainError, advice, denied_rule, domain_rule
 from wavegen.errors import Location, ManifestError, Problem, Severity
 from wavegen.image_plan import ATTRIBUTE, image_of, origin_of
-from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Sandbox, Seccomp, Shell
+from wavegen.launcher.egress.ports import PROXY_PORTS
+from wavegen.manifest import BackendName, DomainEntry, Home, Manifest, NetworkMode, Output, Sandbox, Seccomp, Shell
 from wavegen.manifest import Limits as LimitsKeys
 from wavegen.nodes import Messages, Source, parse
 from wavegen.nodes import overlay as lay_over
@@ -29,10 +33,9 @@ _PORT_MAX = 65535
 # With fewer a shell, its compiler and the fence do not start.
 _FEWEST_PIDS, _FEWEST_FILES, _LEAST_CPUS, _MOST = 16, 64, 0.01, 1_000_000
 _LEAST_MEMORY = 32 * 1024**2
-_OF_THE_FENCE = (53, 1080, 3128)
-_PROXIED = (NetworkMode.OPEN, NetworkMode.FILTERED)
-"""The modes in which the fence judges each connection."""
 _OURS = ("persona-", "landlock-", "egress-")
+_FILES = ("base", "directory", "notice")
+"""Beside the rules of a shell lie the groups that all use, and beside its home what is known of the project (launcher/start.py)."""
 _Entry = Text | DomainEntry
 _BUILT_IN: Mapping[str, Shell] = {
     "default": Shell(network=NetworkMode.HOST),
@@ -99,6 +102,8 @@ class _Planner:
             enabled_origin=origin_of(sandbox.at, "enabled" if not sandbox.enabled else "backend", off or "fenced"),
             backend=backend,
             backend_origin=origin_of(sandbox.at, "backend", "bubblewrap"),
+            outputs=frozenset((*sandbox.outputs, *((Output.DOCKER,) if backend is BackendName.DOCKER else ()))),
+            vendored=self._vendored(backend),
             image=image_of(manifest, name, Location(self.file), self._once),
             shells=shells,
             personas=Roles(
@@ -146,6 +151,8 @@ class _Planner:
             self.error(at, f"'{name}' cannot name a shell", "letters, digits, - and _, at most 64")
         if name.startswith(_OURS) and at:
             self.error(at, f"'{name}': names that begin with persona-, landlock- and egress- are those of generated scripts", "choose another name")
+        if (name in _FILES or name.startswith("entered-")) and at:
+            self.error(at, f"'{name}' is the name of a file of wavegen's", "choose another name")
         fenced = shell.sandbox
         if name == "yolo":
             # The one name whose meaning everybody knows must keep it, in both directions.
@@ -177,9 +184,16 @@ class _Planner:
             fallback=sandbox.fallback,
         )
 
+    def _vendored(self, backend: BackendName) -> bool:
+        if not self.sandbox.vendor and backend is BackendName.LANDLOCK:
+            what = "vendor: false with backend: landlock: scripts of Landlock start the launcher that is rendered"
+            self.error(self.sandbox.at.of("vendor"), what, "remove one of the two lines")
+        return self.sandbox.vendor
+
     def _own(self) -> dict[str, bool]:
         """The fence's files in the project, and whether they must be there."""
-        return {self.file: True, self.overlay: self.overlaid, **dict.fromkeys(OWN_FILES, True)}
+        flake = Output.FLAKE in self.sandbox.outputs and self.sandbox.vendor
+        return {self.file: True, self.overlay: self.overlaid, **{name: flake or not name.startswith("flake.") for name in OWN_FILES}}
 
     def _fence(self, wanted: FenceOf) -> Policy:
         """The fence of a persona: its shell's, narrower."""
@@ -234,23 +248,23 @@ class _Planner:
         elif mode is NetworkMode.HOST and self.sandbox.default_allowed_domains is not None:
             domains = self._domains(self.sandbox.default_allowed_domains)
         network = Network(mode=mode, origin=origin, domains=domains, loopback=tuple(sorted(set(shell.loopback))))
-        return replace(network, denied=denied, upstream=self._upstream()) if mode in _PROXIED else network
+        return replace(network, denied=denied, upstream=self._upstream()) if mode.is_filtered else network
 
     def _idle(self, shell: Shell, mode: NetworkMode) -> None:
         """Say what is no port, and which keys of a shell have no effect with its network."""
         if shell.domains is not None and mode is not NetworkMode.FILTERED:
             self.error(shell.at.of("domains"), f"domains have no effect with network: {mode.value}", "set network: filtered, or remove them")
-        if shell.denied_domains and mode not in _PROXIED:
+        if shell.denied_domains and not mode.is_filtered:
             hint = "set network: open or filtered, or remove them"
             self.error(shell.at.of("denied_domains"), f"denied_domains have no effect with network: {mode.value}", hint)
         for port in shell.loopback:
             if not 0 < port <= _PORT_MAX:
                 self.error(shell.at.of("loopback"), f"{port} is not a port", "write numbers from 1 to 65535")
-            if port in _OF_THE_FENCE:
+            if port in PROXY_PORTS:
                 self.error(
                     shell.at.of("loopback"), f"{port} is where the shell's own proxies and names are answered", "let the host's service listen elsewhere"
                 )
-        if shell.loopback and mode not in _PROXIED:
+        if shell.loopback and not mode.is_filtered:
             self.warn(shell.at.of("loopback"), f"loopback has no effect with network: {mode.value}", "it is for open and filtered")
 
     def _upstream(self) -> Origin | None:
@@ -307,7 +321,7 @@ class _Planner:
 
     def _environment(self, name: str, shell: Shell, network: NetworkMode) -> tuple[EnvRule, ...]:
         rules = {rule.name: rule for rule in defaults.PASSED}
-        proxies = defaults.PROXIES if network in _PROXIED else ()
+        proxies = defaults.PROXIES if network.is_filtered else ()
         made = {*defaults.MADE_BY_THE_FENCE, *(rule.name for rule in proxies)}
         for entry in (*self.sandbox.env_passthrough, *shell.env_passthrough):
             if not _VARIABLE.fullmatch(entry):

@@ -8,18 +8,23 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
+from wavegen import resources
 from wavegen.backends import File
 from wavegen.containers import give
+from wavegen.output import Lock, digest
 from wavegen.policy import Access, Anchor, HostPath, Plan
-from wavegen.probes.catalogue import FOLLOWED, GIT_FILES, HOME_SECRETS
+from wavegen.probes.catalogue import ABSENT, FOLLOWED, GIT_FILES, HOME_SECRETS
+from wavegen.project_root import LOCK
 from wavegen.quote import sh
 from wavegen.repository import COMMONDIR, keep_to_itself
 from wavegen.tools import find
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_DIRECTORIES = (".github/workflows", ".git/hooks", "nested/.git/hooks", "linked")
+PROBES = ".wavegen/probes"
+"""Where what verify runs inside lies in a throw-away project: read-only inside, and in no other project."""
+_DIRECTORIES = (".github/workflows", ".git/hooks", "nested/.git/hooks", "linked", "pointed/.bare/hooks", "pointed/.bare/objects", "pointed/.bare/refs")
 _PLANTED = (
-    *(".git/config", ".git/modules/m/HEAD", "nested/.git/config"),
+    *(".git/config", ".git/modules/m/HEAD", "nested/.git/config", "pointed/.bare/config"),
     *(path for path in GIT_FILES if path != COMMONDIR),
     *(path for paths in FOLLOWED.values() for path in paths if path != ".envrc"),
 )
@@ -59,7 +64,7 @@ class Places:
             Anchor.ROOT: "/",
             Anchor.HOME: self.home,
             Anchor.PROJECT: self.project,
-            Anchor.RUNTIME: f"{self.project}/.wavegen/runtime",
+            Anchor.RUNTIME: f"{self.project}/.wavegen/launcher/etc",
             Anchor.HOMES: f"{self.base}/home",
             Anchor.AROUND: f"{self.base}/src",
         }
@@ -68,7 +73,7 @@ class Places:
     def guarded(self) -> frozenset[str]:
         """Where repositories below the project are held, with the directories above: what is mounted there is theirs."""
         found = set()
-        for path in (*_PLANTED, *_DIRECTORIES, "linked/.git"):
+        for path in (*_PLANTED, *_DIRECTORIES, "linked/.git", "pointed/.git"):
             parts = path.split("/")
             found |= {os.path.join(self.project, *parts[:length]) for length in range(1, len(parts) + 1) if ".git" in parts}
         return frozenset(found)
@@ -86,6 +91,7 @@ def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: 
             plant_canary(f"{places.home}/{path}", word)
     _copy(places, root, plan, files)
     _plant_repository(places, root)
+    _plant_guarded(places, plan)
     _plant_rules(places, root, plan, word)
     own(places, root, owner)
 
@@ -113,6 +119,7 @@ def _copy(places: Places, root: str, plan: Plan, files: tuple[File, ...]) -> Non
         source = os.path.join(root, name)
         if os.path.isfile(source) and not os.path.islink(source):
             shutil.copyfile(source, os.path.join(places.project, name))
+    files = (*files, *(File(path=f"{PROBES}/{name}", text=text) for name, text in resources.probes()))
     for file in files:
         path = os.path.join(places.project, file.path)
         if file.path.startswith(".wavegen/") or not os.path.exists(path):
@@ -120,6 +127,9 @@ def _copy(places: Places, root: str, plan: Plan, files: tuple[File, ...]) -> Non
             with open(path, "wb") as stream:
                 stream.write(file.data)
             os.chmod(path, 0o755 if file.executable else 0o644)
+    # The launcher loads nothing that the lock does not list.
+    with open(os.path.join(places.project, LOCK), "w", encoding="utf-8") as stream:
+        stream.write(Lock({}, {file.path: digest(file.data) for file in files if file.path.startswith(".wavegen/")}).text())
 
 
 def _plant_repository(places: Places, root: str) -> None:
@@ -130,12 +140,26 @@ def _plant_repository(places: Places, root: str) -> None:
         subprocess.run(command, env=environment, check=False, capture_output=True)
     for path in _DIRECTORIES:
         os.makedirs(os.path.join(places.project, path), exist_ok=True)
-    for name, text in (("linked/.git", "gitdir: ../.git/modules/m\n"), *((name, "") for name in _PLANTED)):
+    pointers = (("linked/.git", "gitdir: ../.git/modules/m\n"), ("pointed/.git", "gitdir: ./.bare\n"), ("pointed/.bare/HEAD", "ref: refs/heads/main\n"))
+    for name, text in (*pointers, *((name, "") for name in _PLANTED)):
         path = os.path.join(places.project, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "a", encoding="ascii") as stream:
             stream.write(text)
     keep_to_itself(places.project)
+
+
+def _plant_guarded(places: Places, plan: Plan) -> None:
+    """What defaults protect where it exists is there, but for what is tried where it is not."""
+    rules = {rule.path: rule for shell in plan.fences() for rule in shell.paths if rule.guarded}.values()
+    # What others lie in is a directory, and is made with them.
+    for rule in sorted(rules, key=lambda rule: -len(rule.path.parts())):
+        path = places.absolute(rule.path)
+        if rule.path.tail not in ABSENT and ".git" not in rule.path.parts() and not os.path.lexists(path):
+            with contextlib.suppress(NotADirectoryError, FileExistsError):  # another rule is about a file on the way
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w", encoding="ascii"):
+                    pass
 
 
 def _plant_rules(places: Places, root: str, plan: Plan, word: str) -> None:
@@ -162,8 +186,10 @@ def _is_directory(path: HostPath, root: str, plan: Plan, *, access: Access) -> b
     return below or "." not in name or (access is Access.WRITE and "." not in name[1:])
 
 
-FAKES = ("bwrap", "readlink", "cat", "env", "mkdir", "mv", "bash", "sh")
+FAKES = ("bwrap", "readlink", "cat", "env", "mkdir", "mv", "bash", "sh", "python3", "perl", "git", "systemd-run")
 """Programs of the system for which the project has others."""
+FAKE_MODULES = ("json.py", "hashlib.py", "os.py", "subprocess.py", "typing.py", "select.py", "encodings.py")
+"""Of Python's."""
 
 
 def _plant_startup(places: Places) -> None:
@@ -174,6 +200,10 @@ def _plant_startup(places: Places) -> None:
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(f"#!/bin/sh\n{mark}")
         os.chmod(path, 0o700)
+    for name in FAKE_MODULES:
+        with open(f"{places.project}/fakes/{name}", "w", encoding="utf-8") as stream:
+            # encodings is loaded before there is an open().
+            stream.write(f"import posix\nposix.close(posix.open({f'{places.neighbour}/mark'!r}, posix.O_CREAT | posix.O_WRONLY, 0o600))\n")
 
 
 def _plant_setuid_helper(places: Places, root: str) -> None:

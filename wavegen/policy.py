@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from wavegen.errors import Location, Problem, Severity
-from wavegen.manifest import BackendName, Fallback, NetworkMode, Seccomp
+from wavegen.manifest import BackendName, Fallback, NetworkMode, Output, Seccomp
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,13 @@ class Origin:
         if self.at is None:
             return f"default: {self.reason}"
         return f"{self.at.file}:{self.at.line}" + (f": {self.reason}" if self.reason else "")
+
+    @property
+    def written(self) -> str:
+        """The same as generated files have it, without the line: one more in the manifest must not change them."""
+        if self.at is None:
+            return str(self)
+        return self.at.file + (f": {self.reason}" if self.reason else "")
 
 
 class Anchor(Enum):
@@ -55,6 +63,13 @@ class HostPath:
     def parts(self) -> tuple[str, ...]:
         """The components of the tail."""
         return tuple(self.tail.split("/")) if self.tail else ()
+
+    def above(self) -> Iterator[HostPath]:
+        """The paths above this one as far as the anchor tells, the nearest first."""
+        tail = self.tail
+        while tail:
+            tail = tail.rpartition("/")[0]
+            yield HostPath(self.anchor, tail)
 
     def holds(self, other: HostPath) -> bool:
         """Whether `other` is this path or lies below it, as far as the anchors tell."""
@@ -341,6 +356,10 @@ class Plan:
     enabled_origin: Origin
     backend: BackendName
     backend_origin: Origin
+    outputs: frozenset[Output]
+    """What is rendered besides the scripts of `.wavegen/bin`."""
+    vendored: bool
+    """Whether the launcher is rendered, too."""
     image: Image
     shells: tuple[Policy, ...]
     personas: tuple[PersonaPolicy, ...]

@@ -7,12 +7,10 @@ import re
 from dataclasses import dataclass
 
 from wavegen.errors import Problem, Severity, UsageError
-from wavegen.output import LOCK, digest, read_lock, read_source
+from wavegen.output import digest, read_lock, read_source
 from wavegen.planner import plan
 from wavegen.policy import Plan
-
-MANIFEST = "wave.yaml"
-OVERLAY = "wave.sandbox.yaml"
+from wavegen.project_root import OVERLAY, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,38 +23,6 @@ class Project:
     known: frozenset[str]
     """The inputs of the last render, by name."""
     sources: dict[str, str]
-
-
-def find(manifest: str | None) -> tuple[str, str]:
-    """The project directory (absolute, without symlinks) and the manifest's name in it.
-
-    The named file, else the nearest wave.yaml at or above the working directory; one that lies in a rendered project
-    must be named, as a shell of that project may have written it. Raises UsageError.
-    """
-    if manifest is not None:
-        if not os.path.lexists(manifest):
-            raise UsageError(f"{manifest} does not exist", "run wavegen init to write one")
-        directory, name = os.path.split(manifest)
-        if not name.isprintable() or not name:
-            # It stands in the first line of every rendered file.
-            raise UsageError(f"{manifest!r} cannot be the name of a manifest", "rename it to wave.yaml")
-        return os.path.realpath(directory or "."), name
-    try:
-        here = os.path.realpath(os.getcwd())
-    except FileNotFoundError:
-        raise UsageError("the working directory is gone", "change to one that exists") from None
-    while not os.path.lexists(os.path.join(here, MANIFEST)):
-        above = os.path.dirname(here)
-        if above == here:
-            raise UsageError(f"there is no {MANIFEST} here or above", "run wavegen init to write one, or name it with --manifest")
-        here = above
-    outer = os.path.dirname(here)
-    while outer != os.path.dirname(outer):
-        if os.path.lexists(os.path.join(outer, LOCK)):
-            found = os.path.join(here, MANIFEST)
-            raise UsageError(f"{found} lies in the fenced project {outer}: a shell may have written it", f"read it, then name it: --manifest {found}")
-        outer = os.path.dirname(outer)
-    return here, MANIFEST
 
 
 def load(manifest: str | None, *, accept: bool = False) -> Project:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from os import listdir, path
+from os import listdir, path, walk
 
 _PACKAGE = path.dirname(path.abspath(__file__))
 # In a wheel they are package data; in a checkout they stand beside the package.
 _ROOTS = (path.join(_PACKAGE, "data"), path.dirname(_PACKAGE))
+
+
+def package() -> str:
+    """The directory of the package itself."""
+    return _PACKAGE
 
 
 def directory(name: str) -> str:
@@ -23,11 +28,20 @@ def text(name: str) -> str:
 
 
 @cache
-def runtime() -> tuple[tuple[str, str], ...]:
-    """Name and text of each file that is copied into the output, sorted."""
-    folder = path.join(_PACKAGE, "runtime")
+def probes() -> tuple[tuple[str, str], ...]:
+    """Name and text of each file that verify runs inside a shell, sorted."""
+    folder = path.join(_PACKAGE, "probes/inside")
     names = sorted(name for name in listdir(folder) if path.isfile(path.join(folder, name)) and name != "__init__.py")
     return tuple((name, _read(path.join(folder, name))) for name in names)
+
+
+@cache
+def launcher() -> tuple[tuple[str, str], ...]:
+    """Path below `launcher/` and text of each file of the launcher, sorted."""
+    top = path.join(_PACKAGE, "launcher")
+    found = [path.join(where, name) for where, _, names in walk(top) for name in names]
+    kept = sorted(file[len(top) + 1 :] for file in found if "__pycache__" not in file)
+    return tuple((name, _read(path.join(top, name))) for name in kept)
 
 
 def _read(file: str) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from wavegen import given, launch, project
+from wavegen import given, handover, launch, project
 from wavegen.errors import FenceError, UsageError
 from wavegen.manifest import BackendName
 from wavegen.policy import Policy
@@ -235,19 +235,11 @@ class Sandbox:
         words = given.words(command, "the command", _COMMAND)
         if threading.current_thread() is not threading.main_thread():
             raise UsageError("only the main thread can become a command", "call it there, or use run")
-        handle = launch.in_memory(launch.script_of(self._project, where, backend=held, agent=not instead))
-        os.set_inheritable(handle, True)  # noqa: FBT003
-        bash = launch.bash(self.root, os.environ.get("PATH", ""))
-        # What is ignored stays so in other programs.
-        before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGPIPE, signal.SIGXFSZ)}
+        ready = launch.launch_of(self._project, where, backend=held, agent=not instead)
         try:
-            os.execv(bash, launch.arguments(bash, handle, self.root, options, words))
+            handover.become(ready, self.root, ("--backend", held.value, *options), words)
         except OSError as failed:
-            raise _no_bash(bash, failed) from None
-        finally:
-            os.close(handle)
-            for number, act in before.items():
-                signal.signal(number, act if act is not None else signal.SIG_DFL)
+            raise _no_launcher(failed) from None
 
     def _fence(self, shell: str | None, persona: str | None) -> Policy:
         if shell is not None and persona is not None:
@@ -267,17 +259,17 @@ class Sandbox:
         from wavegen.child import Child
 
         with contextlib.ExitStack() as handles:
-            bash = launch.bash(self.root, environment.get("PATH", ""))
-            text = launch.script_of(self._project, start.where, backend=start.backend, agent="--exec" not in start.options)
+            ready = launch.launch_of(self._project, start.where, backend=start.backend, agent="--exec" not in start.options)
             try:
                 report = handles.enter_context(_Report())
-                script = launch.in_memory(text)
-                handles.callback(os.close, script)
-                options = ("--report", str(report.tell), *start.options)
-                arguments = launch.arguments(bash, script, self.root, options, start.command)
-                child = Child(arguments, given=data, handles=(script, report.tell), environment=environment, directory=directory, most=bounds.output)
+                memory = handover.in_memory(ready)
+                for handle in memory:
+                    handles.callback(os.close, handle)
+                options = ("--backend", start.backend.value, "--report", str(report.tell), *start.options)
+                arguments = handover.arguments(memory[0], self.root, options, start.command)
+                child = Child(arguments, given=data, handles=(*memory, report.tell), environment=environment, directory=directory, most=bounds.output)
             except OSError as failed:
-                raise _no_bash(bash, failed) from None
+                raise _no_launcher(failed) from None
             with child:
                 ended = child.wait(bounds.timeout, bounded=True)
                 timed_out = not ended and not child.truncated
@@ -338,5 +330,5 @@ def _not_started(said: str, status: int, waited: float | None) -> FenceError:
     return FenceError(f"the fence ended with status {status} before the command was started", "what it said stands in `said` of this error", said)
 
 
-def _no_bash(bash: str, failed: OSError) -> FenceError:
-    return FenceError(f"{bash} cannot be started: {failed.strerror}", "check the command's length, bash itself, and the limit of open files")
+def _no_launcher(failed: OSError) -> FenceError:
+    return FenceError(f"the launcher cannot be started: {failed.strerror}", "check the command's length, and the limit of open files")

@@ -16,8 +16,10 @@ from itertools import groupby
 from typing import Any
 
 from wavegen.decode import Decoder, Text
-from wavegen.domains import BadDomainError, allows, domain_rule
+from wavegen.domains import BadDomainError, domain_rule
 from wavegen.errors import Location, one_line
+from wavegen.host_rules import decide, is_worth_listing, needs_private, target_of
+from wavegen.launcher.egress.rules import DEFAULT_PORTS, is_own_loopback
 from wavegen.log import Decision, Verdict, refused, shown
 from wavegen.manifest import Manifest, NetworkMode, Persona, Sandbox, Shell
 from wavegen.nodes import Messages, Source, overlay, parse
@@ -52,8 +54,7 @@ class Flag(Enum):
 _FLAGS = {"local-name": Flag.ALLOW_PRIVATE, "not-public": Flag.ALLOW_PRIVATE, "sni-missing": Flag.ALLOW_NO_SNI, "not-tls": Flag.NO_TLS}
 # Of the other reasons none goes away with an entry, or ever should.
 _ENTRY_HELPS = frozenset({"not-listed", "port", "literal", *_FLAGS})
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
-_WEB = (0, 80, 443)
+_WEB = (0, *DEFAULT_PORTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def advice(decisions: Iterable[Decision], shells: Sequence[Policy], manifest: Ma
 def _section(shell: Policy, manifest: Manifest, named: Sequence[_Named]) -> list[str]:
     entries, loopback, denied = list(_entries(shell, named)), list(_loopback(shell, named)), list(_denied(named))
     mode, written = shell.network.mode, written_shell(manifest, shell)
-    reaches = mode in (NetworkMode.OPEN, NetworkMode.FILTERED)
+    reaches = mode.is_filtered
     # An empty list is no network, too, and could be longer.
     listed = mode is NetworkMode.FILTERED or (mode is NetworkMode.NONE and not (written and written.network is NetworkMode.NONE))
     lines: list[str] = []
@@ -185,12 +186,12 @@ def _heading(shell: str, into: Place) -> Iterator[str]:
 
 
 def _entries(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
-    helped = [one for one in named if one.decided.reason in _ENTRY_HELPS and not _inside(one.host)]
-    needed = [one for one in helped if one.decided.reason in _FLAGS or not allows(shell.network.domains, one.host, one.decided.port)]
+    helped = [one for one in named if one.decided.reason in _ENTRY_HELPS and is_worth_listing(one.host)]
+    needed = [one for one in helped if one.decided.reason in _FLAGS or not decide(shell.network, one.host, one.decided.port).allowed]
     present = {str(rule): rule for rule in shell.network.domains}
     for entry, group in _by(needed, lambda one: one.entry):
         flags = {_FLAGS[one.decided.reason] for one in group if one.decided.reason in _FLAGS}
-        if _is_private(group[0].host):
+        if needs_private(group[0].host):
             flags.add(Flag.ALLOW_PRIVATE)
         rule = present.get(entry)
         if rule and all(_has(rule, flag) for flag in flags):
@@ -212,24 +213,6 @@ def _has(rule: DomainRule, flag: Flag) -> bool:
             return not rule.tls
 
 
-def _is_private(name: str) -> bool:
-    try:
-        return not ipaddress.ip_address(name.strip("[]")).is_global
-    except ValueError:
-        return False
-
-
-def _inside(name: str) -> bool:
-    """Whether a name is the inside of the fence itself, or an address that no entry is for: link-local ones serve clouds' credentials."""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
-
-
 def _yaml(entry: str, flags: set[Flag]) -> str:
     if not flags:
         return entry if _PLAIN.fullmatch(entry) else f'"{entry}"'
@@ -237,8 +220,13 @@ def _yaml(entry: str, flags: set[Flag]) -> str:
     return f"{{host: {name}, {', '.join(flag.value for flag in Flag if flag in flags)}}}"
 
 
+def _is_own_loopback(name: str) -> bool:
+    target = target_of(name)
+    return target is not None and is_own_loopback(target)
+
+
 def _loopback(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
-    asked = [one for one in named if one.decided.reason == "loopback-port" and one.host in _LOOPBACK and one.decided.port]
+    asked = [one for one in named if one.decided.reason == "loopback-port" and _is_own_loopback(one.host) and one.decided.port]
     new = [(port, _history(group)) for port, group in _by(asked, lambda one: one.decided.port) if port not in shell.network.loopback]
     if new:
         ports = sorted({*shell.network.loopback, *(port for port, _ in new)})

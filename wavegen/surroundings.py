@@ -7,7 +7,6 @@ there, and no credential that a URL carries gets past `host_of`.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import re
 import signal
@@ -21,6 +20,8 @@ from wavegen.decode import Text
 from wavegen.defaults import danger
 from wavegen.domains import BadDomainError, domain_rule, too_broad
 from wavegen.errors import Location
+from wavegen.host_rules import is_worth_listing
+from wavegen.launcher.egress.rules import DEFAULT_PORTS
 from wavegen.tools import directories, find, within
 
 SIZE_LIMIT = 32 * 1024**2
@@ -30,7 +31,6 @@ SECONDS = 5
 """How long a tool may take to print one of its settings."""
 
 _PORTS = {"ssh": 22, "git": 9418}
-_WEB = (80, 443)
 _URL_LIMIT = 4096
 # user@host:path, as git and scp write it; not a URL.
 _SCP = re.compile(r"(?:[^@/\s]+@)?([A-Za-z0-9._-]+):(?!//)\S*")
@@ -166,21 +166,11 @@ def _allowed(host: str, port: int) -> str:
     if "." not in host and ":" not in host:
         return ""
     try:
-        entry = host if port in _WEB else f"{host}:{port}"
+        entry = host if port in DEFAULT_PORTS else f"{host}:{port}"
         rule = domain_rule(Text(entry, Location("")))
     except BadDomainError:
         return ""
-    return "" if too_broad(rule) or _loopback(rule.host) else str(rule)
-
-
-def _loopback(host: str) -> bool:
-    if host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return address.is_loopback or address.is_unspecified or address.is_link_local
+    return str(rule) if is_worth_listing(rule.host) and not too_broad(rule) else ""
 
 
 def _run(argv: list[str], environment: dict[str, str]) -> str:

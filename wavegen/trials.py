@@ -1,37 +1,45 @@
-"""What is tried from outside, by starting a shell in ways that must not work, or must."""
+"""What is tried from outside, by starting a shell in ways that must not work, or must.
+
+Longer than 400 lines: a list of trials.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import fcntl
-import json
 import os
 import platform
 import pty
-import select
+import random
 import shutil
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from wavegen import containers
 from wavegen.entry import Entry, end
 from wavegen.errors import FenceError
-from wavegen.ground import piped
+from wavegen.ground import piped, readable
 from wavegen.host_facts import namespaces
 from wavegen.kept import key
+from wavegen.launcher.audit import command
 from wavegen.probes import Answer, State
+from wavegen.shell_mounts import resolve_shell
 
 _START = 60.0
 _SETTLED = 0.1
-_ENDED, _STAYS = 3.0, 0.2
-"""Seconds within which what ends with its shell has ended, and after which what has not will stay."""
+_TICK = 0.1
+"""Seconds between two signs of life of a command that is to end with its shell."""
+_LIVES, _STAYS = 50, 1
+"""So many of them after the shell's end show that a command goes on: counted, as on a machine with much to do all takes longer. `_STAYS`: in the control,
+where it goes on."""
+_TICKING = f"(n=0; while [ $n -lt 80 ]; do echo .; sleep {_TICK}; n=$((n + 1)); done) & echo up"
+"""It ends by itself: whoever kills all that keeps a container leaves it to its command."""
 
 
 def _told(target: str, detail: str = "", *, reached: bool) -> Answer:
@@ -62,31 +70,36 @@ def project_is_home(entry: Entry) -> Iterator[Answer]:
 
 def left_behind(entry: Entry) -> Iterator[Answer]:
     """A process that ignores its terminal's end is left in the background."""
-    process = entry.start(("/bin/sh", "-c", "trap '' HUP TERM; sleep 5 & echo up"))
+    process = entry.start(("/bin/sh", "-c", f"trap '' HUP TERM; {_TICKING}"))
     try:
         if not _ended(process):
             yield Answer("a process in the background", State.UNKNOWN, "the command did not end")
             return
-        yield _told("a process in the background", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
+        yield _whether_it_lives("a process in the background", process, _LIVES if entry.fenced else _STAYS)
     finally:
         _end_group(process)
 
 
 def orphaned(entry: Entry) -> Iterator[Answer]:
-    """The wrapper is killed while a command runs."""
-    process = entry.start(("/bin/sh", "-c", "sleep 5 & echo up; wait"))
-    try:
-        out = piped(process.stdout)
-        if not select.select([out], [], [], 60)[0] or b"up" not in os.read(out.fileno(), 100):
-            yield Answer("the command", State.UNKNOWN, "it did not start")
-            return
-        # bwrap's own PID 1 binds itself to its parent just after it has started the command.
-        time.sleep(_SETTLED)
-        os.kill(process.pid, signal.SIGKILL)
-        _ended(process)
-        yield _told("the command", "ended", reached=not _closed(process, _ENDED if entry.fenced else _STAYS))
-    finally:
-        _end_group(process)
+    """The wrapper is killed while a command runs: alone, and with the processes that it started."""
+    for name, wholly in (("the command", False), ("the command, when what keeps it is killed, too", True)):
+        process = entry.start(("/bin/sh", "-c", f"{_TICKING}; wait"))
+        try:
+            out = piped(process.stdout)
+            if not readable(out, _START) or not os.read(out.fileno(), 100):
+                yield Answer(name, State.UNKNOWN, "it did not start")
+                continue
+            # bwrap's own PID 1 binds itself to its parent just after it has started the command.
+            time.sleep(_SETTLED)
+            # Stopped first: whoever sees another one end would end the command.
+            os.kill(process.pid, signal.SIGSTOP)
+            for pid in _children(process.pid) if wholly else ():
+                os.kill(pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
+            _ended(process)
+            yield _whether_it_lives(name, process, _LIVES if entry.fenced else _STAYS)
+        finally:
+            _end_group(process)
 
 
 _LEFT = {"made/.git/hooks/post-checkout": ": >", "made/.envrc": ": >", "made/link": "ln -s /etc", "made/pipe": "mkfifo"}
@@ -100,10 +113,7 @@ def unaudited(entry: Entry) -> Iterator[Answer]:
     try:
         entry.output(("/bin/sh", "-c", script))
         state = f"{entry.ground.home}/.local/state/wavegen/{key(entry.ground.project)}"
-        audit = f"{entry.ground.project}/.wavegen/runtime/audit.py"
-        command = [sys.executable, "-I", "-S", audit, "--project", entry.ground.project, "--state", state, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_START, check=False)
-        named = {finding["path"] for finding in json.loads(done.stdout or '{"findings": []}')["findings"]}
+        named = {finding.path for finding in command.audit(entry.ground.project, state).findings}
         for path in _LEFT:
             if os.path.lexists(f"{entry.ground.project}/{path}"):
                 yield _told(path, "named", reached=path not in named)
@@ -123,12 +133,24 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
+def _whether_it_lives(name: str, process: subprocess.Popen[bytes], most: int) -> Answer:
+    """Whether so many signs of life come before everybody who had the command's output open has ended."""
+    out, signs = piped(process.stdout), 0
+    until = time.monotonic() + _START
+    while (left := until - time.monotonic()) > 0 and readable(out, left):
+        data = os.read(out.fileno(), 4096)
+        signs += data.count(b".")
+        if not data or signs > most:
+            return _told(name, "ended", reached=bool(data))
+    return Answer(name, State.UNKNOWN, "it neither ended nor went on")
+
+
 def _closed(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether everybody who had the command's output open has ended."""
     out = piped(process.stdout)
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        if not select.select([out], [], [], left)[0]:
+        if not readable(out, left):
             return False
         if not os.read(out.fileno(), 4096):
             return True
@@ -164,12 +186,139 @@ def reopened_input(entry: Entry) -> Iterator[Answer]:
         os.unlink(path)
 
 
+def kept_input(entry: Entry) -> Iterator[Answer]:
+    """The caller's input is a file: what a command does not read is there for the next one, and what it reads is gone."""
+    path = f"{entry.ground.neighbour}/lines"
+    with open(path, "wb") as stream:
+        stream.write(b"a\nb\n")
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        for name, command, left in (("input that is not read", "true", 0), ("a line of input", "read -r line", 2)):
+            process = entry.start(("/bin/sh", "-c", command), source=handle)
+            process.communicate(timeout=_START)
+            found = os.lseek(handle, 0, os.SEEK_CUR)
+            yield _told(name, f"{found} bytes are gone", reached=found == left)
+            _end_group(process)
+    finally:
+        os.close(handle)
+        os.unlink(path)
+
+
+_FLIPS = 4
+_EXCHANGE, _AT_FDCWD = 2, -100
+
+
+def exchanged(entry: Entry) -> Iterator[Answer]:
+    """While a shell starts, a directory that it looks at is exchanged for a link to the neighbour, again and again: is that mounted?"""
+    ground = entry.ground
+    place, link = f"{ground.project}/exchanged/.git", f"{ground.project}/exchanged/link"
+    os.makedirs(f"{place}/hooks", exist_ok=True)
+    with open(f"{place}/config", "w", encoding="ascii"):
+        os.symlink(ground.neighbour, link)
+    ground.own()
+    reached = False
+    try:
+        for _ in range(_FLIPS if entry.fenced else 1):
+            process = entry.start(("/bin/cat", "exchanged/.git/canary", "exchanged/link/canary"))
+            number = 0
+            while process.poll() is None and number < _MOST_FLIPS:
+                _exchange(place, link)
+                number += 1
+                time.sleep(random.uniform(0, 0.002))  # noqa: S311  no secret
+            out, _ = process.communicate(timeout=_START)
+            reached = reached or ground.word.encode() in out
+        yield _told("a directory that was exchanged for a link", "what was looked at is mounted, or the start refused", reached=reached)
+    finally:
+        shutil.rmtree(f"{ground.project}/exchanged", ignore_errors=True)
+
+
+_MOST_FLIPS = 100_000
+
+
+def _exchange(one: str, other: str) -> None:
+    """renameat2(2), RENAME_EXCHANGE."""
+    ctypes.CDLL(None).renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE)
+
+
+def unreadable_repository(entry: Entry) -> Iterator[Answer]:
+    """A command took away the rights to enter a repository, so that no start can look at it: can the next command write in it?"""
+    git = f"{entry.ground.project}/nested/.git"
+    made = f"{git}/hooks/wavegen-probe"
+    mode = os.stat(git).st_mode & 0o7777
+    os.chmod(git, 0)
+    try:
+        status, _ = entry.output(("/bin/sh", "-c", "chmod 700 nested/.git; : >nested/.git/hooks/wavegen-probe"))
+        os.chmod(git, 0o700)
+        yield _told("./nested/.git", f"status {status}", reached=os.path.lexists(made))
+    finally:
+        os.chmod(git, 0o700)
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        os.chmod(git, mode)
+
+
+def killed_early(entry: Entry) -> Iterator[Answer]:
+    """What starts a shell is killed just after its first child was there: does the command run all the same?"""
+    ran = f"{entry.ground.project}/ran"
+    for wait in _EARLY if entry.fenced else (None,):
+        process = entry.start(("/bin/sh", "-c", "sleep 0.3; : >ran; sleep 5"))
+        try:
+            until = time.monotonic() + _START
+            while not _children(process.pid) and time.monotonic() < until and not _over(process):
+                time.sleep(0.0005)
+            if wait is not None:
+                time.sleep(wait)
+                os.kill(process.pid, signal.SIGKILL)
+            # Until the command shows that it runs, or everybody has ended who could become it.
+            until = time.monotonic() + _START
+            while not os.path.lexists(ran) and not _closed(process, 0.05):
+                if time.monotonic() > until:
+                    yield Answer("the command", State.UNKNOWN, "it neither ran nor ended")
+                    return
+            if os.path.lexists(ran):
+                yield Answer("the command", State.REACHED, "")
+                return
+        finally:
+            _end_group(process)
+            with contextlib.suppress(OSError):
+                os.unlink(ran)
+    yield Answer("the command", State.STOPPED, "it was not started, or ended")
+
+
+_EARLY = (0.001, 0.002, 0.004, 0.006, 0.009, 0.012, 0.016, 0.020, 0.025)
+
+
+def _over(process: subprocess.Popen[bytes]) -> bool:
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+
+
+def _children(pid: int) -> tuple[int, ...]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as stream:
+            return tuple(map(int, stream.read().split()))
+    except OSError:
+        return ()
+
+
+def own_repository(entry: Entry, paths: Sequence[str]) -> Iterator[Answer]:
+    """Of the real project, wherever its .git leads: would what git on the host runs or follows be writable? Nothing is started for that."""
+    ground = entry.ground
+    for path in paths:
+        shown = ground.shown(path) if not path.startswith(ground.root) else f".{path[len(ground.root) :]}"
+        if not entry.fenced:
+            yield Answer(shown, State.REACHED, "")
+            continue
+        policy = next(fence for fence in ground.plan.fences() if fence.name == entry.shell)
+        mount = resolve_shell(ground.plan, policy, ground.root, os.environ).at(path)
+        yield _told(shown, mount.kind if mount else "not there", reached=mount is not None and mount.is_writable)
+
+
 def foreign_code(entry: Entry) -> Iterator[Answer]:
     """Files that shells run at their start, and programs of the project before those of the system: is one run on the host?"""
     ground = entry.ground
     mark, fakes = f"{ground.neighbour}/mark", f"{ground.project}/fakes"
     variables = ground.environment()
-    environment = {**variables, "PATH": f"{fakes}:{variables['PATH']}", "wg_tools": fakes, "wg_plan": fakes}
+    environment = {**variables, "PATH": f"{fakes}:{variables['PATH']}", "PYTHONPATH": fakes, "PERL5LIB": fakes}
     entry.output(("cat", "/dev/null"), environment=environment)
     yield _told("a program of the project", "not on the host", reached=os.path.lexists(mark))
     with contextlib.suppress(FileNotFoundError):
@@ -177,19 +326,23 @@ def foreign_code(entry: Entry) -> Iterator[Answer]:
 
 
 def open_directory(entry: Entry) -> Iterator[Answer]:
-    """The caller's input is a directory: all of the host can be reached from there."""
-    handle = os.open(entry.ground.neighbour, os.O_RDONLY)
-    try:
-        process = entry.start(("/bin/cat", "/proc/self/fd/0/canary"), source=handle)
-    finally:
-        os.close(handle)
-    try:
-        out, _ = process.communicate(timeout=_START)
-        yield _told("input from a directory", f"status {process.returncode}", reached=entry.ground.word.encode() in out)
-    except subprocess.TimeoutExpired:
-        yield Answer("input from a directory", State.UNKNOWN, "the command did not end")
-    finally:
-        _end_group(process)
+    """The caller's input, or its output, is a directory: all of the host can be reached from there."""
+    for number, name in enumerate(("input from a directory", "output to a directory")):
+        handle = os.open(entry.ground.neighbour, os.O_RDONLY)
+        source, output = (handle, subprocess.PIPE) if number == 0 else (subprocess.PIPE, handle)
+        try:
+            command = ("/bin/sh", "-c", f"cat /proc/$$/fd/{number}/canary >&2; :")
+            # No launcher in Python starts so: outside it is tried without one.
+            process = entry.start(command, bare=not entry.fenced, source=source, output=output)
+        finally:
+            os.close(handle)
+        try:
+            _, said = process.communicate(timeout=_START)
+            yield _told(name, f"status {process.returncode}", reached=entry.ground.word.encode() in said)
+        except subprocess.TimeoutExpired:
+            yield Answer(name, State.UNKNOWN, "the command did not end")
+        finally:
+            _end_group(process)
 
 
 def exit_status(entry: Entry) -> Iterator[Answer]:
@@ -304,7 +457,7 @@ def _interact(entry: Entry) -> Iterator[Answer]:
         os.close(master)
 
 
-_SIZES = 6
+_SIZES = 40
 
 
 def _sized(screen: _Screen) -> bool:
@@ -323,12 +476,12 @@ class _Screen:
         with contextlib.suppress(OSError):
             os.write(self.master, keys.encode())
 
-    def shows(self, text: str, seconds: float = 3) -> bool:
+    def shows(self, text: str, seconds: float = 20) -> bool:
         """Whether a text appears within some seconds."""
         until = time.monotonic() + seconds
         while text not in self.text:
             left = until - time.monotonic()
-            if left < 0 or not select.select([self.master], [], [], left)[0]:
+            if left < 0 or not readable(self.master, left):
                 return False
             try:
                 chunk = os.read(self.master, 65536)
@@ -349,7 +502,12 @@ TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
         orphaned,
         unaudited,
         reopened_input,
+        kept_input,
         open_directory,
+        exchanged,
+        unreadable_repository,
+        killed_early,
+        own_repository,
         foreign_code,
         exit_status,
         forged,
@@ -359,8 +517,9 @@ TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
 }
 
 
-NOT_BY_NIX = {"foreign_code", "passed_through", "another_server"}
-"""Nix runs bash, and what stands on the caller's PATH, before any fence; and no server can be named to it in a name's place."""
+NOT_BY = {"nix": {"foreign_code", "passed_through", "another_server"}, "docker": {"kept_input"}}
+"""Nix runs bash, and what stands on the caller's PATH, before any fence; and no server can be named to it in a name's place. An engine's client
+reads input ahead of the command."""
 
 
 def try_from_outside(name: str, entry: Entry, arguments: dict[str, Any]) -> tuple[Answer, ...]:

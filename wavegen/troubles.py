@@ -186,7 +186,7 @@ def _bubblewrap() -> Iterator[Trouble]:
         pattern=r"Can't (mkdir|create file at|create directory|make symlink|open) .*(Not a directory|Is a directory|Read-only file system|No such file|Permission denied)|"
         r"Can't mkdir parents|Can't create file at",
         cause="there is no place to mount on: .git is a file (a linked worktree), a link leads out of what is shown, or what is above is read-only",
-        remedy="the wrappers of wavegen resolve such places: render again; grant where the link leads, not the link",
+        remedy="the launcher resolves such places: render again; grant where the link leads, not the link",
         commands=("wavegen render",),
     )
     yield Trouble(

@@ -24,7 +24,7 @@ from wavegen.probes.expect import governing
 from wavegen.probes.expect_network import connected_elsewhere
 from wavegen.probes.judge import control, judge
 from wavegen.project import Project
-from wavegen.trials import NOT_BY_NIX, try_from_outside
+from wavegen.trials import NOT_BY, try_from_outside
 
 CONTROL = "yolo"
 """The shell without a fence, in which everything must be reached that a fence is to stop."""
@@ -82,6 +82,9 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
             # Not run: it would be run on the host, too, and anybody may have written it.
             what = f"what is rendered is not what {project.plan.manifest} says: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
             raise DriftError(what, "run wavegen render, and look at what it changes")
+    if not project.plan.vendored and not files:
+        # A throw-away project has nobody's home, in which a wavegen could be installed: there the same launcher is rendered.
+        rendered = render(replace(project.plan, vendored=True))
     if via == "docker":
         rendered += _scripts(project.plan, policies, rendered)
         policies = contained(project, policies)
@@ -105,7 +108,7 @@ def _scripts(plan: Plan, policies: Iterable[Policy], rendered: tuple[File, ...])
     """The scripts of personas that are rendered for none: `run` makes the same when it is asked for one."""
     known = {file.path for file in rendered}
     missing = (policy for policy in policies if policy.fenced and docker.script_file(policy) not in known)
-    return tuple(File(path=docker.script_file(policy), text=docker.script(plan, policy), executable=True) for policy in missing)
+    return tuple(docker.stub(plan, policy) for policy in missing)
 
 
 def contained(project: Project, policies: Iterable[Policy]) -> tuple[Policy, ...]:
@@ -140,7 +143,7 @@ def tasks_of(ground: Ground, policy: Policy) -> tuple[Task, ...]:
     found = []
     for case in (_here(case, ground) for case in cases(policy)):
         arguments = {name: ground.resolved(value, policy) for name, value in case.expectation.arguments}
-        if None not in arguments.values() and not (ground.via == "nix" and case.probe.attempt in NOT_BY_NIX):
+        if None not in arguments.values() and case.probe.attempt not in NOT_BY.get(ground.via, ()):
             found.append(Task(case, arguments))
     return tuple(found)
 

@@ -138,13 +138,16 @@ let
       version,
       programs,
       mainProgram ? builtins.head programs,
+      meta ? { },
+      passthru ? { },
     }:
     mkPackage {
-      inherit pname version;
+      inherit pname version passthru;
       meta = {
         inherit mainProgram;
         license = lib.licenses.mit;
-      };
+      }
+      // meta;
       script = ''
         mkdir -p "$out/bin"
         for program in ${lib.escapeShellArgs programs}; do
@@ -270,6 +273,7 @@ let
     mkShellNoCC = mkShell;
     stdenv = { inherit hostPlatform; };
     callPackage = callPackageWith self;
+    runCommandLocal = self.runCommand;
 
     runCommand =
       name: env: script:
@@ -466,6 +470,7 @@ let
     python3 = mkTool {
       pname = "python3";
       version = "3.11";
+      programs = [ "python3" ];
       passthru.pkgs = self.python3Packages;
     };
     bubblewrap = mkTool {

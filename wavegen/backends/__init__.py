@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from wavegen.manifest import BackendName
+from wavegen.manifest import BackendName, Output
 from wavegen.policy import Gap, Origin, PersonaPolicy, Plan
 
 
@@ -74,9 +74,18 @@ def backends() -> tuple[tuple[str, Backend], ...]:
     )
 
 
+_OUTPUTS = {"flake": (Output.FLAKE,), "docker": (Output.DOCKER,), "image": (Output.DOCKER, Output.COMPOSE), "compose": (Output.COMPOSE,), "srt": (Output.SRT,)}
+"""The back ends that are rendered only where one of these is asked for."""
+
+
+def wanted(plan: Plan) -> tuple[Backend, ...]:
+    """The back ends whose files the manifest asks for."""
+    return tuple(backend for name, backend in backends() if name not in _OUTPUTS or plan.outputs.intersection(_OUTPUTS[name]))
+
+
 def render(plan: Plan) -> tuple[File, ...]:
     """All files of a plan, sorted by path."""
-    files = [file for _, backend in backends() for file in backend.render(plan)]
+    files = [file for backend in wanted(plan) for file in backend.render(plan)]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
@@ -97,7 +106,7 @@ def gaps(plan: Plan) -> tuple[Gap, ...]:
     What is the same at many lines of the manifest stands at the first of them.
     """
     alike: dict[tuple[object, ...], dict[Origin, list[Gap]]] = {}
-    for gap in (gap for _, backend in backends() for gap in backend.gaps(plan)):
+    for gap in (gap for backend in wanted(plan) for gap in backend.gaps(plan)):
         alike.setdefault((gap.backend, gap.effect, gap.what), {}).setdefault(gap.origin, []).append(gap)
     personas = {persona.fence.name for persona in plan.personas}
     return tuple(gap for lines in alike.values() for gap in _merged(lines, personas))

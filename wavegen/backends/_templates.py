@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from typing import TYPE_CHECKING
 
 from wavegen import quote, resources
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow: most verbs fill no template
+
     environment = Environment(  # noqa: S701  every value passes a filter that quotes, in HTML too
         loader=FileSystemLoader(resources.directory("templates")),
         undefined=StrictUndefined,

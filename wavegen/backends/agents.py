@@ -18,7 +18,7 @@ from wavegen.policy import Agent, AgentKind, PersonaPolicy
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is started. A variable's value that begins with ./ is made absolute (runtime/agent.sh)."""
+    """What is started. A variable's value that begins with ./ is made absolute (launcher/inside/agent.sh)."""
 
     words: tuple[str, ...]
     variables: tuple[str, ...] = ()

@@ -1,177 +1,38 @@
-"""The wrapper scripts: one bash file per shell that enters it with bubblewrap, with or without Nix."""
+"""The shells that bubblewrap holds: a stub for each, which starts the launcher, its rules, and the system call filters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import assert_never
 
-from wavegen.backends import File, Option, header, script
+from wavegen.backends import File, header
 from wavegen.backends._templates import fill
-from wavegen.backends.agents import started
-from wavegen.backends.script import PROXIED, Builder, bare, filter_of_shell, ground, passed, system
+from wavegen.backends.rules_file import filter_of_shell, rules_files
 from wavegen.manifest import NetworkMode, Seccomp
 from wavegen.paths import is_device
-from wavegen.policy import Access, Anchor, DomainRule, Effect, Gap, HostPath, Network, Origin, PersonaPolicy, Plan, Policy
-from wavegen.quote import json_text
+from wavegen.policy import Access, Anchor, Effect, Gap, Network, Origin, Plan, Policy
 from wavegen.seccomp import Arch, Filter
 from wavegen.seccomp.bpf import assembled
 from wavegen.seccomp.filters import refused_calls
-from wavegen.seccomp.oci import profile
 
 NAME = "bwrap"
-# Real root keeps write access to these without any capability (its kernel uid owns them), and some run code on the
-# host: core_pattern takes a pipe, sysrq a reboot. Docker makes the same ones read-only.
-PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi", "/proc/mtrr", "/proc/pressure")
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """bin/<shell> for every shell, and the system call filters that they load: to be loaded, and to be read."""
+    """bin/<shell> for every shell, its rules, and the system call filters that they load."""
     filters: dict[str, Filter] = {}
+    yield from rules_files(plan)
     for shell in plan.fences():
-        yield File(path=f".wavegen/bin/{shell.name}", text=wrapper(plan, shell), executable=True)
+        yield File(path=f".wavegen/bin/{shell.name}", text=fill("stub.sh.j2", header=header(plan), vendored=plan.vendored), executable=True)
         if found := filter_of_shell(shell):
             filters[found.name] = found
-    for name, found in filters.items():
+    for found in filters.values():
         yield program(found)
-        yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(profile(found)), header=False)
 
 
 def program(found: Filter) -> File:
     """What the kernel is given of a filter."""
     return File(path=f".wavegen/seccomp/{found.name}.bpf", raw=assembled(found, *Arch), header=False)
 
-
-def wrapper(plan: Plan, shell: Policy) -> str:
-    """The wrapper script of one shell, or of one persona's fence."""
-    persona = plan.persona_of(shell)
-    if not shell.fenced:
-        return _unfenced(plan, persona) if persona else fill("yolo.sh.j2", header=header(plan), name=shell.name)
-    return script.wrapper(
-        plan,
-        shell,
-        Builder(
-            file=f".wavegen/bin/{shell.name}",
-            name="bwrap",
-            begins="bubblewrap.sh",
-            parts=tuple(_parts(shell)),
-            options=tuple(options(shell)),
-            system=tuple(system(shell, ground(shell), kernel=_kernel_mounts())),
-            network=tuple(network_options(shell.network)),
-            banner=tuple(banner(shell)),
-        ),
-    )
-
-
-def _parts(shell: Policy) -> Iterator[str]:
-    if shell.limits.written:
-        yield "bounds.sh"
-    yield from ("launched.sh",) if shell.network.mode in PROXIED else ("direct.sh", "audit.sh")
-    yield "fence.sh"
-
-
-def _unfenced(plan: Plan, persona: PersonaPolicy) -> str:
-    fence = persona.fence
-    off = Option(("the manifest takes the fence from personas",), plan.enabled_origin)
-    shell = Option((f"its shell {persona.shell} has no fence",), persona.origin)
-    return fill(
-        "unfenced.sh.j2",
-        header=header(plan),
-        file=f".wavegen/bin/{fence.name}",
-        name=fence.name,
-        persona=persona,
-        why=off if not plan.enabled else shell,
-        passed=passed(fence),
-        fixed=bare(fence),
-        agents=tuple(started(persona)),
-        parts="places.sh fence.sh unfenced.sh",
-    )
-
-
-def options(shell: Policy) -> Iterator[Option]:
-    """What bwrap is told besides paths."""
-    yield Option(("--unshare-user",), Origin("--unshare-all would go on without one"))
-    yield Option(("--unshare-pid",), Origin("no process of the host can be seen or signalled"))
-    yield Option(("--unshare-ipc",), Origin("no shared memory or semaphores of the host"))
-    yield Option(("--unshare-uts",), Origin("the host's name stays outside"))
-    yield Option(("--unshare-cgroup",), Origin("the host's control groups stay outside"))
-    if shell.network.mode is not NetworkMode.HOST:
-        yield Option(("--unshare-net",), shell.network.origin)  # the launcher puts its own in the place of this one
-    yield Option(("--hostname", "localhost"), Origin("a name that resolves everywhere"))
-    yield Option(("--cap-drop", "ALL"), Origin("real root would keep its capabilities and could undo every mount"))
-    if not shell.nested:
-        yield Option(("--disable-userns",), Origin("no namespaces inside: each would open more of the kernel"))
-    yield Option(("--die-with-parent",), Origin("nothing outlives the wrapper"))
-    for rule in shell.environment:
-        if rule.value is not None:
-            yield Option(("--setenv", rule.name, rule.value), rule.origin)
-
-
-def network_options(network: Network) -> Iterator[Option]:
-    """What the launcher is told: who may be reached, each with the line of the manifest that says so."""
-    if network.mode is NetworkMode.OPEN:
-        yield Option(("--open",), network.origin)
-    for word, rules in (("--deny", network.denied), ("--allow", network.domains)):
-        for rule in rules:
-            yield Option((word, str(rule), _line(rule.origin), _flags(rule)), rule.origin)
-    for port in network.loopback:
-        yield Option(("--loopback", str(port), _line(network.origin)), network.origin)
-    if network.upstream:
-        yield Option(("--upstream",), network.upstream)
-
-
-def _line(origin: Origin) -> str:
-    return f"{origin.at.file}:{origin.at.line}" if origin.at else "default"
-
-
-def _flags(rule: DomainRule) -> str:
-    chosen = (("private", rule.allow_private), ("no-sni", rule.allow_no_sni), ("no-tls", not rule.tls))
-    return ",".join(name for name, set_ in chosen if set_) or "-"
-
-
-def _kernel_mounts() -> Iterator[Option]:
-    # /proc/sys is read-only before anything can be granted there.
-    yield Option(("--dev", "/dev"), Origin("the few devices that everybody may use"))
-    yield Option(("--proc", "/proc"), Origin("the processes of this shell alone"))
-    for path in PROC_READ_ONLY:
-        yield Option(("--ro-bind" if path == "/proc/sys" else "--ro-bind-try", path, path), Origin("real root could change the host's kernel there"))
-    yield Option(("--remount-ro", "/dev"), Origin("it is a tmpfs without a limit, and nothing is made there"))
-
-
-def banner(shell: Policy, *, by: str = "bubblewrap", system: str = "", fence: str = "the manifest, flake.nix and .wavegen are read-only") -> Iterator[str]:
-    """What an interactive shell begins with. `system`: what is read, where it is not the host's."""
-    granted = [rule for rule in shell.paths if rule.origin.at and not rule.pinned]
-    project = next((rule.access for rule in shell.paths if rule.path == HostPath(Anchor.PROJECT)), Access.WRITE)
-    writable = [*(("the project",) if project is Access.WRITE else ()), "~ (private" + (", kept)" if shell.private_home else ", empty)"), "/tmp"]
-    writable += [str(rule.path) for rule in granted if rule.access is Access.WRITE and rule.path.tail]
-    readable = [system or ("the host's system, without homes, other disks and /var" if not shell.minimal_root else "programs and libraries of the host")]
-    readable += ["the project"] if project is Access.READ else []
-    readable += [str(rule.path) for rule in granted if rule.access is Access.READ and rule.path.tail]
-    hidden = [str(rule.path) for rule in granted if rule.access is Access.HIDE]
-    yield f"wavegen: shell {shell.name}: fenced by {by}"
-    yield f"  write:   {', '.join(writable)}"
-    yield f"  read:    {', '.join(readable)}"
-    if hidden:
-        yield f"  hidden:  {', '.join(hidden)}"
-    match shell.network.mode:
-        case NetworkMode.HOST:
-            yield "  network: the host's, with its loopback and LAN"
-        case NetworkMode.NONE:
-            yield "  network: none"
-        case NetworkMode.OPEN:
-            yield "  network: any public name; what was refused: wavegen log"
-        case NetworkMode.FILTERED:
-            yield f"  network: {_named(shell.network)}; what was refused: wavegen log"
-        case _:
-            assert_never(shell.network.mode)
-    yield f"  fence:   {fence}"
-
-
-def _named(network: Network) -> str:
-    names = [str(rule) for rule in network.domains] + [f"localhost:{port}" for port in network.loopback]
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
-
-
-_NAMES_SHOWN = 6
 
 _PROJECT = Origin("the project is what the shell is for")
 # What is so in every fenced shell: what, what to do, why.
@@ -200,6 +61,16 @@ _ALWAYS = (
         "what is written to the terminal reaches it unfiltered: escape sequences set titles and, in some terminals, the clipboard",
         "switch such sequences off in the terminal (OSC 52)",
         Origin("how a terminal is shared"),
+    ),
+    (
+        "another shell of the project that exchanges files while this one starts can make the start fail, and with that leave an empty file where this user may write",
+        "start this shell again when the other has ended, and look at what is new in the home",
+        Origin("bubblewrap makes mount points by their paths"),
+    ),
+    (
+        "started by root, a command can change the modes of /dev/null and its like, which are the host's own",
+        "start shells as a user",
+        Origin("root owns them"),
     ),
     (
         "a file system that the host mounts later below a directory shown inside appears there, writable",

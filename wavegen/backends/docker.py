@@ -6,27 +6,22 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from wavegen import defaults
-from wavegen.backends import File, Option
-from wavegen.backends.bwrap import banner, network_options
-from wavegen.backends.script import PROXIED, Builder, RuleLine, ground, setting, system, wrapper
+from wavegen.backends import File, header
+from wavegen.backends._templates import fill
 from wavegen.manifest import BackendName, NetworkMode
 from wavegen.policy import Access, Anchor, Effect, EnvRule, Gap, HostPath, Origin, PathRule, Plan, Policy
-from wavegen.quote import json_text
-from wavegen.seccomp import Filter
-from wavegen.seccomp.oci import profile as oci_profile
 
 NAME = "docker"
 DIRECTORY = ".wavegen/docker"
 # Stores of packages, and who the user is: ssh, for one, ends where an uid has no name.
 _STORES = ("nix/store", "gnu/store")
 _HOSTS = (*_STORES, "etc/passwd", "etc/group")
-_KEYS = "ctrl-@,ctrl-^,ctrl-_,ctrl-@"
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """docker/run-<shell> for every fenced shell, and for personas where they are started so. The filters are bwrap's, as JSON."""
+    """docker/run-<shell> for every fenced shell, and for personas where they are started so: the stub, which starts the launcher."""
     for shell in scripts(plan):
-        yield File(path=script_file(shell), text=script(plan, shell), executable=True)
+        yield stub(plan, shell)
 
 
 def scripts(plan: Plan) -> tuple[Policy, ...]:
@@ -39,41 +34,18 @@ def script_file(shell: Policy) -> str:
     return f"{DIRECTORY}/run-{shell.name}"
 
 
-def profile(found: Filter) -> File:
-    """What the engine is given of a filter."""
-    return File(path=f".wavegen/seccomp/{found.name}.json", text=json_text(oci_profile(found)), header=False)
-
-
-def script(plan: Plan, shell: Policy) -> str:
-    """The script that starts a shell, or a persona's fence, as a container."""
-    return wrapper(
-        plan,
-        shell,
-        Builder(
-            file=script_file(shell),
-            name="the engine",
-            begins="container.sh",
-            contained=True,
-            parts=(*(("launched.sh",) if shell.network.mode in PROXIED else ()), "audit.sh", "fence.sh", "binds.sh", "engine.sh"),
-            options=tuple(options(shell)),
-            system=tuple(system(shell, _inside(shell))),
-            network=tuple(network_options(shell.network)),
-            banner=tuple(banner(shell, by="a container", system="programs and libraries of the image")),
-            settings=tuple(_settings(plan)),
-        ),
-    )
-
-
-def _settings(plan: Plan) -> Iterator[RuleLine]:
-    image = plan.image
-    remedy = f"build it: docker build -t {image.reference} {DIRECTORY}" if image.local else f"fetch it: docker pull {image.reference}; or docker load"
-    yield setting("image", image.reference, image.origin)
-    yield setting("image_remedy", remedy, Origin("what to do where the image is missing"))
+def stub(plan: Plan, shell: Policy) -> File:
+    """What starts a shell as a container: by the directory the launcher sees that one is meant."""
+    return File(path=script_file(shell), text=fill("stub.sh.j2", header=header(plan), vendored=plan.vendored), executable=True)
 
 
 def _inside(shell: Policy) -> tuple[PathRule, ...]:
     """What is shown of the host: what the manifest names, stores of packages, names of users, and files of the fence. The rest is the image's."""
-    kept = tuple(rule for rule in ground(shell) if rule.origin.at or rule.path.tail in _HOSTS or (rule.access is Access.SCRATCH) is (rule.source is None))
+    kept = tuple(
+        rule
+        for rule in shell.paths
+        if rule.path.anchor is Anchor.ROOT and (rule.origin.at or rule.path.tail in _HOSTS or (rule.access is Access.SCRATCH) is (rule.source is None))
+    )
     # Where bwrap shows the whole root, no rule names them.
     named = {rule.path.tail for rule in kept}
     kept += tuple(rule for rule in defaults.MINIMAL_ROOT if rule.path.tail in _HOSTS and rule.path.tail not in named)
@@ -106,30 +78,6 @@ def _of_host(rule: PathRule, inside: Collection[PathRule]) -> bool:
         return True
     shown = (other.path for other in inside if other.access in (Access.READ, Access.WRITE))
     return rule in inside and (rule.access is not Access.HIDE or any(path.holds(rule.path) for path in shown))
-
-
-def options(shell: Policy) -> Iterator[Option]:
-    """What the engine is told besides paths."""
-    yield Option(("--rm",), Origin("nothing of the container is kept"))
-    yield Option(("--init",), Origin("a first process that passes signals on: without one a command that handles none cannot be ended"))
-    yield Option(("--interactive",), Origin("standard input is the caller's; without it there would be none, and nobody would say so"))
-    yield Option(("--pull=never",), Origin("an image comes when you fetch it, not when an agent starts"))
-    yield Option(("--entrypoint", ""), Origin("what the image would start in its place could be anything"))
-    yield Option(("--no-healthcheck",), Origin("nothing runs inside but the command"))
-    yield Option(("--log-driver", "none"), Origin("the daemon would write all output to the disk, without a bound"))
-    yield Option(("--detach-keys", _KEYS), Origin("Ctrl-P Ctrl-Q would leave the container alone"))
-    yield Option(("--read-only",), Origin("of the image nothing can be changed"))
-    yield Option(("--cap-drop", "ALL"), Origin("no capabilities"))
-    yield Option(("--security-opt", "no-new-privileges"), Origin("setuid programs give nothing"))
-    yield Option(("--network", "host" if shell.network.mode is NetworkMode.HOST else "none"), shell.network.origin)
-    yield Option(("--hostname", "localhost"), Origin("a name that resolves everywhere"))
-    yield Option(("--ipc", "private"), Origin("no shared memory or semaphores of the host"))
-    yield Option(("--cgroupns", "private"), Origin("the host's control groups stay outside"))
-    yield Option(("--pids-limit", str(shell.limits.pids)), shell.limits.origin)
-    yield Option(("--shm-size", str(shell.limits.scratch)), shell.limits.origin)
-    for rule in shell.environment:
-        if rule.value is not None:
-            yield Option(("--env", f"{rule.name}={rule.value}"), rule.origin)
 
 
 _SYS = "the image's own variables and programs are there, and /sys read-only, which tells what machine it is"
@@ -185,13 +133,18 @@ DIFFERENCES = (
     ),
     (
         Effect.STRICTER,
+        "what a command leaves unread of its input is gone, as the client of the engine reads ahead",
+        "give each command input of its own, or use bubblewrap",
+    ),
+    (
+        Effect.STRICTER,
         "podman 4.3, started by a user, may lose signals, and after one the status may be another; killing the script ends the container all the same",
         "use docker or bubblewrap where signals matter",
     ),
     (
         Effect.STRICTER,
         "paths, words and variables must be UTF-8; the project must not belong to root; the daemon must be this machine's, and no virtual machine's",
-        "with Docker Desktop start .wavegen/docker/compose",
+        "with Docker Desktop write outputs: [flake, compose] and use .wavegen/docker/compose.yaml",
     ),
 )
 JUDGED = (
@@ -212,7 +165,7 @@ JUDGED = (
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What containers hold otherwise than bubblewrap does."""
     for shell in scripts(plan):
-        judged = JUDGED if shell.network.mode in PROXIED else ()
+        judged = JUDGED if shell.network.mode.is_filtered else ()
         yield from (
             Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=_CONTAINER) for effect, what, remedy in (*DIFFERENCES, *judged)
         )

@@ -12,6 +12,8 @@ from wavegen.policy import Effect, Gap, Origin, Plan
 FLAKE = "flake.nix"
 ADOPT = "devShells = (import ./.wavegen/shells.nix { inherit nixpkgs; }).devShells;"
 """The line that adds the shells to a flake written by hand."""
+HAND_OVER = "devShells = (import ./.wavegen/shells.nix { inherit nixpkgs wavegen; }).devShells;"
+"""The same where the launcher is not rendered: `wavegen` is an input with wavegen's sources."""
 
 # nixos-unstable of June 2026. The lock is written once; after that `nix flake update` is the user's.
 _LOCKED = {
@@ -27,10 +29,12 @@ _ORIGINAL = {"owner": "NixOS", "ref": "nixos-unstable", "repo": "nixpkgs", "type
 
 def render(plan: Plan) -> Iterator[File]:
     """flake.nix, flake.lock where there is none, and the static shells.nix."""
+    yield File(path=".wavegen/shells.nix", text=f"# {header(plan)}\n" + resources.text("nix/shells.nix"))
+    if not plan.vendored:
+        return  # where the launcher comes from is for whoever writes the flake to say
     description = plan.description or f"The fenced development shells of {plan.name}"
     yield File(path=FLAKE, text=fill("flake.nix.j2", header=header(plan), description=description))
     yield File(path="flake.lock", text=_lock(), only_if_missing=True, header=False)
-    yield File(path=".wavegen/shells.nix", text=f"# {header(plan)}\n" + resources.text("nix/shells.nix"))
 
 
 def _lock() -> str:
@@ -45,8 +49,8 @@ def gaps(plan: Plan) -> Iterator[Gap]:
     """The ways into a dev shell in which no hook of the shell is run."""
     del plan
     ways = (
-        "`nix develop` reading commands from a pipe, in posix mode (POSIXLY_CORRECT) or in a directory whose path holds an apostrophe, "
-        "`nix-shell` and direnv run no hook that could fence them"
+        "`nix develop` runs no hook, and starts no sandbox, where it reads commands from a pipe, where its stderr is no terminal (without --command), "
+        "in posix mode (POSIXLY_CORRECT), in a directory whose path holds an apostrophe, and for what is no shell (.#image); nor do `nix-shell` and direnv"
     )
     yield Gap(
         backend="flake",

@@ -73,7 +73,7 @@ class Rule:
 
     def lines(self) -> Iterator[str]:
         """The rule as TOML."""
-        yield f"# {comment(str(self.origin))}"
+        yield f"# {comment(self.origin.written)}"
         yield "[[rule]]"
         yield f"toolName = {_names(self.tools)}"
         if self.key:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wavegen import images
 from wavegen.backends import File, header
 from wavegen.backends._templates import fill
+from wavegen.backends.rules_file import filter_of_shell
 from wavegen.distribution import AGENTS, NEEDED, Distribution, Found, distribution_of, packages, sorted_out
 from wavegen.policy import Effect, Gap, Image, Origin, Plan
+from wavegen.seccomp import Filter
+from wavegen.seccomp.oci import profile as oci_profile
 
 NAME = "image"
 DIRECTORY = ".wavegen/docker"
@@ -35,9 +39,19 @@ class Wanted:
 
 
 def render(plan: Plan) -> Iterator[File]:
-    """The Dockerfile, and what keeps everything else from being sent to whoever builds."""
+    """The Dockerfile, what keeps everything else from being sent to whoever builds, and the system call filters as engines read them."""
     yield File(path=f"{DIRECTORY}/Dockerfile", text=dockerfile(plan))
     yield File(path=f"{DIRECTORY}/.dockerignore", text=f"# {header(plan)}\n#\n# Nothing is copied, so nothing is sent.\n*\n")
+    filters = {found.name: found for fence in plan.fences() if (found := filter_of_shell(fence))}
+    yield from map(profile, filters.values())
+
+
+def profile(found: Filter) -> File:
+    """What an engine is given of a filter: one entry a line."""
+    head = {**oci_profile(found)}
+    entries = ",\n".join(f"  {json.dumps(entry)}" for entry in head.pop("syscalls"))
+    text = json.dumps(head, indent=2).removesuffix("\n}")
+    return File(path=f".wavegen/seccomp/{found.name}.json", text=f'{text},\n  "syscalls": [\n{entries}\n  ]\n}}\n', header=False)
 
 
 def dockerfile(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""The scripts for machines without user namespaces: one bash file per fenced shell, which Landlock fences alone.
+"""The stubs for machines without user namespaces: one per fenced shell, which the launcher starts by Landlock alone.
 
 Rendered only where the manifest says so: nothing is mounted, so that much of what bubblewrap holds is a gap here.
 """
@@ -8,21 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wavegen import defaults
-from wavegen.backends import File, Option, header
+from wavegen.backends import File, header
 from wavegen.backends._templates import fill
-from wavegen.backends.agents import started
-from wavegen.backends.bwrap import banner, network_options, program
-from wavegen.backends.script import PROXIED
+from wavegen.backends.bwrap import program
+from wavegen.backends.rules_file import LANDLOCK_SOCKETS, landlock_filter
 from wavegen.manifest import BackendName, NetworkMode
 from wavegen.policy import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
-from wavegen.quote import json_text
 from wavegen.seccomp import Filter
-from wavegen.seccomp.filters import Sockets, filter_of
-from wavegen.seccomp.oci import profile
+from wavegen.seccomp.filters import filter_of
 
 NAME = "landlock"
 PREFIX = "landlock-"
-_SOCKETS: dict[NetworkMode, Sockets] = {NetworkMode.HOST: "all", NetworkMode.OPEN: "tcp", NetworkMode.FILTERED: "tcp", NetworkMode.NONE: "none"}
 
 
 def shells(plan: Plan) -> tuple[Policy, ...]:
@@ -34,68 +30,18 @@ def render(plan: Plan) -> Iterator[File]:
     """bin/landlock-<shell>, and the filters that only these load."""
     filters: dict[str, Filter] = {}
     for shell in shells(plan):
-        yield File(path=f".wavegen/bin/{PREFIX}{shell.name}", text=script(plan, shell), executable=True)
+        yield File(path=f".wavegen/bin/{PREFIX}{shell.name}", text=fill("stub.sh.j2", header=header(plan), vendored=plan.vendored), executable=True)
         # The others are rendered for bubblewrap.
-        if (found := filter_of_shell(shell)) and (_SOCKETS[shell.network.mode] != "all" or shell.nested):
+        if (found := landlock_filter(shell)) and (LANDLOCK_SOCKETS[shell.network.mode] != "all" or shell.nested):
             filters[found.name] = found
     usual = {found.name for shell in plan.shells if shell.fenced and (found := filter_of(shell.seccomp, nested=shell.nested, allow=shell.seccomp_allow))}
     for name, found in filters.items():
         if name not in usual:
             yield program(found)
-            yield File(path=f".wavegen/seccomp/{name}.json", text=json_text(profile(found)), header=False)
-
-
-def filter_of_shell(shell: Policy) -> Filter | None:
-    """The system call filter of a shell. There are no namespaces that one could nest in."""
-    return filter_of(shell.seccomp, nested=False, allow=shell.seccomp_allow, sockets=_SOCKETS[shell.network.mode])
-
-
-def script(plan: Plan, shell: Policy) -> str:
-    """The script of one shell, or of one persona's fence."""
-    persona = plan.persona_of(shell)
-    agents = started(persona) if persona else ()
-    return fill(
-        "landlock.sh.j2",
-        header=header(plan),
-        file=f".wavegen/bin/{PREFIX}{shell.name}",
-        name=shell.name,
-        persona=persona,
-        proxied=shell.network.mode in PROXIED,
-        options=(*(Option(("--agent", *option.words), option.origin) for option in agents), *options(shell)),
-        filter_name=found.name if (found := filter_of_shell(shell)) else "",
-    )
-
-
-def options(shell: Policy) -> Iterator[Option]:
-    """What confine.py is told."""
-    home = next((rule for rule in shell.paths if rule.path == HostPath(Anchor.HOME)), None)
-    yield Option(("--shell", shell.name), shell.origin)
-    yield Option(("--fallback", shell.fallback.value), Origin("what happens where the kernel holds too little"))
-    yield Option(("--network", shell.network.mode.value), shell.network.origin)
-    yield from network_options(shell.network) if shell.network.mode in PROXIED else ()
-    yield Option(("--home", "private" if shell.private_home else "tmpfs"), home.origin if home else Origin("the real home is never there"))
-    for rule in ground(shell):
-        yield Option(("--read", f"/{rule.path.tail}"), rule.origin)
-    for rule in shell.paths:
-        if rule.path == HostPath(Anchor.PROJECT):
-            yield Option(("--project-access", rule.access.value), rule.origin)
-        elif rule.origin.at and rule.access is Access.HIDE:
-            yield Option(("--hide", str(rule.origin), str(rule.path)), rule.origin)
-        elif rule.origin.at and rule.path.tail and rule.path.anchor in (Anchor.ROOT, Anchor.HOME, Anchor.PROJECT):
-            flags = ("" if rule.required else "+optional") + ("+socket" if rule.socket else "")
-            yield Option(("--grant", rule.access.value + flags, str(rule.origin), str(rule.path)), rule.origin)
-    for env in shell.environment:
-        yield Option(("--pass", env.name) if env.value is None else ("--set", f"{env.name}={env.value}"), env.origin)
-    yield Option(("--limit", "core=0"), Origin("a core file would be a copy of secrets"))
-    yield Option(("--limit", f"nofile={shell.limits.files}"), shell.limits.origin)
-    if shell.limits.memory:
-        yield Option(("--memory", str(shell.limits.memory)), shell.limits.origin)
-    for line in banner(shell, by="Landlock", fence="the manifest and .wavegen can be written: wavegen run refuses what was changed"):
-        yield Option(("--banner", line), Origin("what an interactive shell begins with"))
 
 
 def ground(shell: Policy) -> tuple[PathRule, ...]:
-    """What of the system can be read: whatever the network, as nothing of the whole could be hidden."""
+    """What of the system can be read, as launcher/landlock.py decides it: whatever the network, as nothing of the whole could be hidden."""
     denied = {rule.path for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at}
     resolvers = defaults.RESOLVERS if shell.network.mode is NetworkMode.HOST else ()
     return tuple(rule for rule in (*defaults.MINIMAL_ROOT, *resolvers) if rule.access is Access.READ and rule.path not in denied)
@@ -190,5 +136,5 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
         case NetworkMode.OPEN | NetworkMode.FILTERED:
             what = "Landlock knows ports and no addresses: whoever listens on the number that the shell's proxy happened to get is reached past the list"
             yield _gap(shell, Effect.WEAKER, what, "use bubblewrap where data must not get out", network.origin)
-            what = "only programs that know a proxy reach the network, and none may listen; names are looked up by the proxy alone"
+            what = "only programs that know a proxy reach the network, and none may listen, on Unix sockets neither; names are looked up by the proxy alone"
             yield _gap(shell, Effect.STRICTER, what, "set HTTPS_PROXY or SOCKS5 in the program, or use bubblewrap", network.origin)

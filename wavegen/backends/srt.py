@@ -7,9 +7,13 @@ written here is what 0.0.21 takes, and of newer versions only keys that narrow, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Network, ip_network
 
-from wavegen import defaults, domains
+from wavegen import defaults
 from wavegen.backends import File
+from wavegen.host_rules import credentials_below, is_denied_by, refusal_of
+from wavegen.launcher.egress.metadata import METADATA_NETWORKS
+from wavegen.launcher.egress.names import NEVER_NETWORKS, PRIVATE_NETWORKS
 from wavegen.manifest import NetworkMode, Seccomp
 from wavegen.path_rules import home_secrets
 from wavegen.paths import is_device
@@ -110,19 +114,31 @@ def _may_hold(place: HostPath, path: HostPath) -> bool:
 def _network(shell: Policy) -> dict[str, object]:
     network = shell.network
     allowed = _allowed(shell)
-    metadata = {name for rule in allowed for name in domains.metadata_below(rule)} - {rule.host for rule in allowed if not rule.wildcard}
+    metadata = {name for rule in allowed for name in credentials_below(rule)} - {rule.host for rule in allowed if not rule.wildcard}
     denied = {_name(rule) for rule in network.denied if _sayable(rule)}
     return {
         "allowedDomains": list(dict.fromkeys(_name(rule) for rule in allowed)),
         "deniedDomains": sorted(denied | metadata),
         # Newer than 0.0.21: nobody is asked, and a name must not lead into the network around.
         "strictAllowlist": True,
-        **({} if _private(allowed) or not allowed else {"deniedResolvedAddresses": [*map(str, domains.NOT_PUBLIC), _LOCAL]}),
+        **({} if _private(allowed) or not allowed else {"deniedResolvedAddresses": list(_not_public())}),
     }
 
 
-_LOCAL = "fc00::/7"
-"""What srt lets through of IPv6 and is no public address, besides those of NOT_PUBLIC."""
+def _not_public() -> Iterator[str]:
+    """The launcher's networks of addresses that are not public, as far as srt does not refuse them by itself.
+
+    Of IPv6 srt lets through what is global and fc00::/7; a network of mapped IPv4 addresses would be all of IPv4 to it.
+    """
+    networks = [ip_network(text) for text in (*NEVER_NETWORKS, *PRIVATE_NETWORKS, *METADATA_NETWORKS)]
+    for network in sorted(networks, key=lambda one: (one.version, one)):
+        wider = any(other != network and other.version == network.version and network.subnet_of(other) for other in networks)  # type: ignore[arg-type]
+        taken = network.version == 4 or any(network.subnet_of(whole) for whole in _SIX_OF_SRT)  # noqa: PLR2004
+        if taken and not wider:
+            yield str(network)
+
+
+_SIX_OF_SRT = (IPv6Network("2000::/3"), IPv6Network("fc00::/7"))
 
 
 def _private(allowed: Iterable[DomainRule]) -> tuple[DomainRule, ...]:
@@ -141,13 +157,13 @@ def _sayable(rule: DomainRule) -> bool:
 
 def _wanted(shell: Policy) -> tuple[DomainRule, ...]:
     """What is let through: not what the launcher refuses though it is listed, as srt would reach it on the host's side."""
-    return tuple(rule for rule in shell.network.domains if not domains.never_reached(rule))
+    return tuple(rule for rule in shell.network.domains if not refusal_of(rule))
 
 
 def _allowed(shell: Policy) -> tuple[DomainRule, ...]:
     # A denied name that cannot be said is a whole top level domain: nothing below it is let through.
     unsaid = tuple(rule for rule in shell.network.denied if not _sayable(rule))
-    return tuple(rule for rule in _wanted(shell) if _sayable(rule) and not any(domains.is_about(deny, rule.host) for deny in unsaid))
+    return tuple(rule for rule in _wanted(shell) if _sayable(rule) and not any(is_denied_by(deny, rule) for deny in unsaid))
 
 
 # --- what it does not hold

@@ -1,12 +1,30 @@
-"""What every rendered tree holds besides fences: the resolved plan, which the static Nix reads, and the editors' schema."""
+"""What every rendered tree holds besides fences: what the static Nix reads of the plan, the launcher, and the editors' schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from wavegen import resources
 from wavegen.backends import File
-from wavegen.policy import Agent, DomainRule, Effect, EnvRule, Gap, HookRule, Image, Limits, Network, PathRule, PersonaPolicy, Plan, Policy
+from wavegen.manifest import BackendName, Output
+from wavegen.policy import (
+    Access,
+    Agent,
+    Anchor,
+    DomainRule,
+    Effect,
+    EnvRule,
+    Gap,
+    HookRule,
+    HostPath,
+    Image,
+    Limits,
+    Network,
+    PathRule,
+    PersonaPolicy,
+    Plan,
+    Policy,
+)
 from wavegen.quote import json_text
 from wavegen.schema import manifest_schema
 
@@ -15,10 +33,25 @@ SCHEMA_FILE = ".wavegen/wave.schema.json"
 
 def render(plan: Plan) -> Iterator[File]:
     """plan.json, wave.schema.json and the modules that generated files run."""
-    yield File(path=".wavegen/plan.json", text=json_text(plan_json(plan)), header=False)
+    yield File(path=".wavegen/plan.json", text=json_text(nix_json(plan)), header=False)
     yield File(path=SCHEMA_FILE, text=json_text(manifest_schema()), header=False)
-    for name, text in resources.runtime():
-        yield File(path=f".wavegen/runtime/{name}", text=text, header=False)
+    if plan.vendored:
+        yield File(path=".wavegen/.gitignore", text="/launcher/__pycache__/\n", header=False)
+    yield File(path=".wavegen/.gitattributes", text="* -text linguist-generated\n", header=False)
+    left_out = {name for names, needed in _PARTS if not needed(plan) for name in names}
+    for name, text in resources.launcher() if plan.vendored else ():
+        if name not in left_out:
+            yield File(path=f".wavegen/launcher/{name}", text=text, header=False)
+
+
+_PARTS: tuple[tuple[tuple[str, ...], Callable[[Plan], bool]], ...] = (
+    (
+        ("container.py", "container_mounts.py", "container_output.py", "engine.py", "inside/container_entry.sh"),
+        lambda plan: Output.DOCKER in plan.outputs,
+    ),
+    (("grants.py", "landlock.py", "rendered.py", "tcp_filter.py"), lambda plan: plan.backend is BackendName.LANDLOCK),
+)
+"""Files of the launcher that only some projects need."""
 
 
 def gaps(plan: Plan) -> Iterator[Gap]:
@@ -26,6 +59,8 @@ def gaps(plan: Plan) -> Iterator[Gap]:
     for persona in plan.personas:
         for what, remedy, origin in persona.ignored:
             yield Gap(backend="personas", shell=persona.fence.name, effect=Effect.IGNORED, what=what, remedy=remedy, origin=origin)
+    if not plan.vendored:
+        yield from _installed_gaps(plan)
     if not plan.enabled:
         yield Gap(
             backend="personas",
@@ -37,8 +72,40 @@ def gaps(plan: Plan) -> Iterator[Gap]:
         )
 
 
+def _installed_gaps(plan: Plan) -> Iterator[Gap]:
+    """Where a shell may write what its scripts start outside of every sandbox."""
+    places = [HostPath(Anchor.HOME, f".local/{name}") for name in ("bin", "share", "lib")]
+    for shell in plan.fences():
+        for rule in shell.paths:
+            if rule.access is Access.WRITE and rule.origin.at and any(rule.path.holds(place) or place.holds(rule.path) for place in places):
+                yield Gap(
+                    backend="tree",
+                    shell=shell.name,
+                    effect=Effect.WEAKER,
+                    what=f"with vendor: false scripts start the wavegen of ~/.local, and a command may write {rule.path}",
+                    remedy="grant a place elsewhere, or remove vendor: false",
+                    origin=rule.origin,
+                )
+
+
+def nix_json(plan: Plan) -> dict[str, object]:
+    """What the static Nix reads: names, packages, and which shells are sandboxed. All else stands in the rules."""
+    return {
+        "version": 1,
+        "name": plan.name,
+        "image": {"reference": plan.image.reference},
+        "unfree": list(plan.unfree),
+        "package": str(plan.package.tail) if plan.package else None,
+        "shells": {
+            shell.name: {"fenced": shell.fenced, "packages": [{"attribute": list(p.attribute), "origin": p.origin.written} for p in shell.packages]}
+            for shell in plan.shells
+        },
+        "personas": {persona.name: {"shell": persona.shell, "fenced": persona.fence.fenced} for persona in plan.personas},
+    }
+
+
 def plan_json(plan: Plan) -> dict[str, object]:
-    """The plan as JSON values: what `wavegen plan --json` prints and the static Nix reads. Pure data, stable order."""
+    """The plan as JSON values: what `wavegen plan --json` prints. Pure data, stable order."""
     return {
         "version": 1,
         "name": plan.name,

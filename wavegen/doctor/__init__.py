@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from wavegen.backends import script
 from wavegen.errors import MachineError
 from wavegen.manifest import BackendName, Fallback
 from wavegen.policy import Plan, Policy
@@ -64,7 +63,7 @@ class Needs:
 
     def proxied(self, backend: BackendName) -> tuple[Policy, ...]:
         """Those whose connections are judged."""
-        return tuple(fence for fence in self.started_by(backend) if fence.network.mode in script.PROXIED)
+        return tuple(fence for fence in self.started_by(backend) if fence.network.mode.is_filtered)
 
 
 def names(fences: Iterable[Policy]) -> tuple[str, ...]:

@@ -1,46 +1,48 @@
-"""bubblewrap: which one, and what of that which the wrappers ask for it can do here, each by trying it."""
+"""bubblewrap: which one, and what of that which the launcher asks for it can do here, each by trying it."""
 
 from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from wavegen.backends import bwrap, script
+from wavegen.backends.bwrap import program as filter_file
+from wavegen.backends.rules_file import filter_of_shell, rules_text
 from wavegen.doctor import Check, Needs, absent, failed, fine, weaker
-from wavegen.doctor.kernel import NAMESPACES, Barrier, barriers, masked, profile_commands, trial
+from wavegen.doctor.kernel import NAMESPACES, USERNS, Barrier, barriers, masked, profile_commands, trial
 from wavegen.doctor.machine import Done, Machine
+from wavegen.doctor.programs import launcher_python
+from wavegen.launcher.bwrap import forbids_sandboxes, mount_words, option_words
+from wavegen.launcher.mounts import BIND, DEV, DEV_BIND, EMPTY, FILE, MASK, PROC, RO_BIND, SCRATCH, SYMLINK, Mount
+from wavegen.launcher.rules import read_rules
 from wavegen.manifest import BackendName
-from wavegen.policy import Policy
+from wavegen.policy import Plan, Policy
 from wavegen.quote import sh
-from wavegen.seccomp import Arch
-from wavegen.seccomp.bpf import assembled
 
 GROUP = "bubblewrap"
 INSTALL = "install bubblewrap: apt install bubblewrap, dnf install bubblewrap, or use nix develop"
 BASE = ("--unshare-user", "--unshare-pid", "--ro-bind", "/", "/")
-"""What no fence goes without: the same as hopeless() in bubblewrap.sh tries."""
+"""The least that a sandbox needs: the launcher tries the same to find out why a start failed."""
 RUN = ("--", "/bin/sh", "-c", ":")
 LEAST = (0, 8, 0)
-"""Which version has all of the options: --disable-userns came last."""
-# What the wrappers ask for besides what the plan says (runtime/places.sh, direct.sh, bubblewrap.sh): in groups that make sense alone.
+"""The first version that has all options: --disable-userns came last."""
+_SIZE = "1048576"
 MOUNTS = (
-    ("--dev", "/dev"),
-    ("--dev-bind", "/dev/null", "/dev/null"),
-    ("--proc", "/proc"),
-    ("--ro-bind", "/proc/sys", "/proc/sys"),
-    ("--ro-bind-try", "/proc/irq", "/proc/irq"),
-    ("--perms", "0700", "--tmpfs", "/tmp"),
-    ("--size", "1048576", "--tmpfs", "/tmp"),
-    ("--bind", "/usr", "/tmp/held"),
-    ("--symlink", "held", "/tmp/link"),
-    ("--remount-ro", "/tmp"),
-    ("--unsetenv", "_"),
-    ("--setenv", "HOME", "/tmp"),
-    ("--chdir", "/"),
-    ("--new-session",),
-    ("--json-status-fd", "1"),
+    Mount(DEV, "/dev", ""),
+    Mount(DEV_BIND, "/dev/null", "", "/dev/null"),
+    Mount(PROC, "/proc", ""),
+    Mount(RO_BIND, "/proc/sys", "", "/proc/sys"),
+    Mount(SCRATCH, "/tmp", "", mode="0700"),
+    Mount(BIND, "/tmp/directory", "", "/usr"),
+    Mount(SYMLINK, "/tmp/link", "", "directory"),
+    Mount(EMPTY, "/tmp/empty", ""),
+    Mount(MASK, "/tmp/masked", ""),
 )
+"""A mount of each kind that the launcher makes, in the order in which it makes them."""
+COPY = Mount(FILE, "/tmp/copied", "", "0")
+"""A copied file: its content is read from a descriptor, so it is tried alone."""
+AT_START = (("--chdir", "/"), ("--new-session",), ("--json-status-fd", "1"))
+"""What the launcher adds when it starts bwrap."""
 _FILTER = ("--seccomp", "0")
 
 
@@ -93,55 +95,83 @@ def _namespaces(machine: Machine, program: str, done: Done, fences: tuple[Policy
     commands = tuple(command for barrier in why for command in barrier.commands)
     found = f"{said}: {'; '.join(barrier.found for barrier in why)}"
     remedy = "; ".join(barrier.remedy for barrier in why)
-    # As hopeless() in bubblewrap.sh judges it.
-    hopeless = re.search(r"Permission denied|ermissions|not permitted|No space left", done.said) is not None
+    hopeless = forbids_sandboxes(done.said, machine.read(USERNS) or "")
     return failed("user-namespaces", GROUP, found, fences, remedy=remedy, said=done.said, commands=commands, hopeless=hopeless)
 
 
-def _asked(fence: Policy) -> tuple[tuple[str, ...], ...]:
-    """What a wrapper asks bwrap for, in groups, without the manifest's own paths and variables."""
-    options = tuple(option.words for option in bwrap.options(fence) if option.words[0] != "--setenv")
-    return (*options, *MOUNTS, *((_FILTER,) if script.filter_of_shell(fence) else ()))
+def asked_options(plan: Plan, shell: Policy) -> tuple[tuple[str, ...], ...]:
+    """What the launcher asks bwrap for, in groups that make sense alone, without the manifest's own paths."""
+    rules = read_rules(rules_text(plan, shell, grouped=False), lambda: "", shell.name)
+    options = tuple(words for words, _ in option_words(rules))
+    return (*options, *mount_options(MOUNTS), *AT_START, *((_FILTER,) if filter_of_shell(shell) else ()))
 
 
-def _program(fence: Policy) -> bytes:
-    found = script.filter_of_shell(fence)
-    return assembled(found, *Arch) if found else b""
+def mount_options(mounts: Sequence[Mount]) -> Iterator[tuple[str, ...]]:
+    """The words of mounts; those of a tmpfs with mode and size in two groups, as a bwrap may lack either."""
+    for words, _ in mount_words(mounts, _SIZE):
+        if "--size" in words:
+            yield words[:2] + words[4:]
+            yield words[2:]
+        else:
+            yield words
+
+
+def _program(shell: Policy) -> bytes:
+    found = filter_of_shell(shell)
+    return filter_file(found).data if found else b""
 
 
 def _fence(machine: Machine, program: str, needs: Needs) -> Iterator[Check]:
-    """The whole of a fence at once, for each kind of fence that the manifest has; where it fails each part alone."""
+    """All options of a sandbox at once, for each kind of sandbox that the manifest has; where that fails each group of options alone."""
     fences = needs.mounted() or tuple(shell for shell in needs.plan.shells if shell.fenced and shell.name == "default")
+    asked = {fence.name: asked_options(needs.plan, fence) for fence in fences}
     kinds: dict[tuple[tuple[str, ...], ...], list[Policy]] = {}
     for fence in fences:
-        kinds.setdefault(_asked(fence), []).append(fence)
+        kinds.setdefault(asked[fence.name], []).append(fence)
     broken: dict[tuple[str, ...], Done] = {}
     stopped: dict[str, Policy] = {}
-    for asked, alike in kinds.items():
+
+    def try_alone(part: tuple[str, ...], given: bytes) -> Done:
+        return machine.run((program, *BASE, *_with(part), *RUN), given=given if part == _FILTER else b"")
+
+    for options, alike in kinds.items():
         given = _program(alike[0])
-        done = machine.run((program, "--ro-bind", "/", "/", *(word for group in asked for word in group), *RUN), given=given)
-        if done.worked:
-            continue
-        stopped |= {fence.name: fence for fence in alike}
-        alone = {part: machine.run((program, *BASE, *_with(part), *RUN), given=given if part == _FILTER else b"") for part in asked}
+        done = machine.run((program, "--ro-bind", "/", "/", *(word for group in options for word in group), *RUN), given=given)
+        alone = {} if done.worked else {part: try_alone(part, given) for part in options}
+        alone |= {part: try_alone(part, b"") for part in mount_options((COPY,)) if part[0] == "--perms"}
         parts = {part: found for part, found in alone.items() if not found.worked}
-        broken |= parts or {("all of it together",): done}
+        if not done.worked or parts:
+            stopped |= {fence.name: fence for fence in alike}
+            broken |= parts or {_TOGETHER: done}
     if not broken:
-        yield fine("fence", GROUP, "builds what the wrappers ask for")
+        yield fine("fence", GROUP, "builds what the launcher asks for")
         return
     concerned = tuple(stopped.values()) if needs.mounted() else ()
-    for part, done in broken.items():
-        option = next((word for word in part if word.startswith("--")), part[0])
-        of_it = tuple(fence for fence in concerned if part in _asked(fence) or part[0] == "all of it together")
+    first: dict[str, tuple[str, ...]] = {}
+    for part in broken:
+        first.setdefault(_option(part), part)
+    for option, part in first.items():
+        done = broken[part]
+        of_it = tuple(fence for fence in concerned if part in asked[fence.name] or part not in {group for one in asked.values() for group in one})
         remedy, commands = _mending(machine, program, option, done)
-        # The wrapper says so and stops, whatever `fallback` is: some fence could be built.
+        # The launcher says so and stops, whatever `fallback` is: some sandbox could be built.
         yield failed(f"fence {option}", GROUP, f"{' '.join(part)}: {done.words()}", of_it, remedy=remedy, said=done.said, commands=commands)
 
 
+_TOGETHER = ("all of it together",)
+
+
+def _option(part: tuple[str, ...]) -> str:
+    return next((word for word in part if word.startswith("--")), part[0])
+
+
 def _with(part: tuple[str, ...]) -> tuple[str, ...]:
-    """What a part is tried with: some stand on others."""
-    before = ("--tmpfs", "/tmp") if part[0] in ("--bind", "--symlink", "--remount-ro") else ("--unshare-uts",) if part[0] == "--hostname" else ()
-    return (*before, *part)
+    """The options that a group is tried with: some need others before them."""
+    if part[0] == "--hostname":
+        return ("--unshare-uts", *part)
+    if part == ("--remount-ro", "/dev"):
+        return ("--dev", "/dev", *part)
+    return ("--tmpfs", "/tmp", *part) if part[-1].startswith("/tmp/") else part
 
 
 def _mending(machine: Machine, program: str, option: str, done: Done) -> tuple[str, tuple[str, ...]]:
@@ -159,8 +189,8 @@ def _mending(machine: Machine, program: str, option: str, done: Done) -> tuple[s
 
 
 def _launcher(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Filtered shells: their launcher makes the network's namespace itself; where only bwrap may, there are proxies alone."""
-    python = machine.find("python3")
+    """Filtered shells: the launcher makes the network namespace itself; where only bwrap may, there are proxies alone."""
+    python = launcher_python(machine)
     done = machine.run((python, *trial(NAMESPACES)[1:])) if python else Done(status=127)
     if not python:
         return  # said of python3 itself

@@ -11,13 +11,17 @@ from wavegen.doctor.machine import Machine
 from wavegen.errors import UsageError
 from wavegen.kept import state
 from wavegen.nodes import Source
-from wavegen.output import Finding, Reason, Tree
+from wavegen.output import Finding, Reason, Tree, unlisted
 from wavegen.planner import plan
 from wavegen.policy import Access, Anchor
+from wavegen.project_root import MANIFEST, OVERLAY
 
 _NOTHING = b"metadata: {name: none}\n"
 """What is taken where there is no manifest: the shells that every manifest has."""
 _SHOWN = 4
+_LOADED = (".wavegen/launcher/", ".wavegen/rules/")
+_COMPARED = (*_LOADED, ".wavegen/bin/", ".wavegen/seccomp/")
+"""What the launcher compares with the lock before it starts anything, and of that what must be there for any shell (launcher/__main__.py)."""
 
 Look = Callable[[Machine, Needs], Iterator[Check]]
 Progress = Callable[[str], None]
@@ -42,7 +46,7 @@ def _above() -> bool:
         here = os.path.realpath(os.getcwd())
     except FileNotFoundError:
         return False
-    while not os.path.lexists(os.path.join(here, project.MANIFEST)):
+    while not os.path.lexists(os.path.join(here, MANIFEST)):
         if here == os.path.dirname(here):
             return False
         here = os.path.dirname(here)
@@ -67,7 +71,7 @@ def writable(loaded: project.Project | None) -> tuple[str, ...]:
 def needs_of(loaded: project.Project | None) -> Needs:
     """What is asked of the machine."""
     if loaded is None:
-        return Needs(plan=plan(Source(project.MANIFEST, _NOTHING), None, project.OVERLAY))
+        return Needs(plan=plan(Source(MANIFEST, _NOTHING), None, OVERLAY))
     return Needs(plan=loaded.plan, root=loaded.root)
 
 
@@ -94,17 +98,25 @@ def tree(loaded: project.Project, needs: Needs) -> Iterator[Check]:
         return
     try:
         differs = Tree(loaded.root, backends.render(loaded.plan), loaded.inputs).findings()
-    except UsageError as refused:
-        yield failed("rendered", "project", str(refused).removeprefix("wavegen: error: "), fences, remedy="see the message")
+    except UsageError as wrong:
+        yield failed("rendered", "project", str(wrong).removeprefix("wavegen: error: "), fences, remedy="see the message")
         return
-    wrappers = {f".wavegen/bin/{name}" for name in names(fences)}
+    scripts = {f".wavegen/bin/{name}" for name in names(fences)}
     missing = {finding.path for finding in differs if finding.reason is Reason.MISSING}
     edited = [finding for finding in differs if finding.reason is Reason.EDITED]
-    if not differs:
+    compared = [finding for finding in edited if finding.path.startswith(_COMPARED)]
+    strange = unlisted(loaded.root)
+    if strange and loaded.known:
+        what = f"{strange[0]} is not of wavegen: the lock does not list it"
+        yield failed("rendered", "project", what, fences, remedy="look at it, then remove it")
+    elif not differs:
         yield fine("rendered", "project", "up to date")
-    elif any(path.startswith(".wavegen/runtime/") for path in missing) or missing >= wrappers:
+    elif any(path.startswith(_LOADED) for path in missing) or missing >= scripts:
         lacking = f"{len(missing)} files are missing" if len(missing) < len(differs) or loaded.known else "nothing is rendered"
         yield failed("rendered", "project", lacking, fences, remedy="run wavegen render", commands=("wavegen render",))
+    elif compared:
+        commands = ("wavegen render --diff", "wavegen render")
+        yield failed("rendered", "project", _listed(compared), fences, remedy="read the difference, then render", commands=commands)
     elif edited:
         costs = "what a shell holds is what was written into these, not what the manifest says"
         commands = ("wavegen render --diff", "wavegen render")

@@ -1,4 +1,4 @@
-"""docker and podman: what .wavegen/docker/run-SHELL needs of them, in the words in which runtime/engine.sh refuses."""
+"""docker and podman: what .wavegen/docker/run-SHELL needs of them, in the words in which launcher/engine.py refuses."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from collections.abc import Iterator
 from wavegen.containers import CHOICE
 from wavegen.doctor import Check, Needs, State, absent, failed, fine, weaker
 from wavegen.doctor.machine import Done, Machine
+from wavegen.launcher.engine import INFO
 from wavegen.manifest import BackendName
 from wavegen.policy import Policy
 from wavegen.quote import sh
 
 GROUP = "containers"
 SOCKET = "unix:///var/run/docker.sock"
-INFO = (
-    "{{range .SecurityOptions}}{{.}}{{println}}{{end}}cpus={{.NCPU}}{{println}}system={{.OSType}} {{.OperatingSystem}}{{println}}"
-    "MemoryLimit={{.MemoryLimit}}{{println}}PidsLimit={{.PidsLimit}}{{println}}CPUCfsQuota={{.CPUCfsQuota}}{{println}}"
-)
-"""What the daemon is asked: the same as ask_engine() asks."""
 
 
 def checks(machine: Machine, needs: Needs) -> Iterator[Check]:
@@ -87,12 +83,12 @@ def _silent(done: Done, said: str, program: str, host: str, wanted: tuple[Policy
 
 
 def _told(machine: Machine, needs: Needs, program: str, said: str, wanted: tuple[Policy, ...]) -> Check:
-    """What the daemon says of itself, as hear_engine() judges it."""
+    """What the daemon says of itself, as the launcher judges it."""
     lines = said.splitlines()
     system = next((line.removeprefix("system=") for line in lines if line.startswith("system=")), "")
     if "Docker Desktop" in system:
         found = "Docker Desktop runs containers in a virtual machine, which shares no sockets with this one"
-        return _no("docker", found, wanted, "start it by compose: .wavegen/docker/compose run SHELL")
+        return _no("docker", found, wanted, "start it by compose: cd .wavegen/docker && docker compose run --rm SHELL")
     if not system.startswith("linux"):
         return _no("docker", f"docker runs containers of {system}", wanted, "switch it to Linux containers")
     if any(line.startswith("name=rootless") for line in lines):

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wavegen.backends import script
+from wavegen.backends.rules_file import filter_of_shell
 from wavegen.doctor import Check, Needs, absent, failed, fine, weaker
 from wavegen.doctor.machine import Machine
 from wavegen.manifest import BackendName, NetworkMode, Seccomp
@@ -191,7 +191,7 @@ def _seccomp(machine: Machine, needs: Needs) -> Iterator[Check]:
     if done.worked:
         yield fine("seccomp", GROUP, "takes system call filters")
         return
-    fences = tuple(fence for backend in BackendName for fence in needs.started_by(backend) if script.filter_of_shell(fence))
+    fences = tuple(fence for backend in BackendName for fence in needs.started_by(backend) if filter_of_shell(fence))
     remedy = "take a kernel with CONFIG_SECCOMP_FILTER; seccomp: off goes without the filter"
     yield failed("seccomp", GROUP, f"takes no system call filter: {done.words()}", fences, remedy=remedy, said=done.said)
 
@@ -220,7 +220,7 @@ def _terminal(machine: Machine, needs: Needs) -> Check:
         return fine("terminal", GROUP, "nobody types into another's terminal (dev.tty.legacy_tiocsti is 0)")
     found = "programs may type into their terminal (TIOCSTI)" + ("" if value else ": the kernel has no switch, Linux 6.2 has")
     del needs
-    # Our shells have a filter, or a session of their own; so nothing of the manifest is weaker.
+    # Sandboxed shells have a filter, or a session of their own; so nothing of the manifest is weaker.
     return weaker("terminal", GROUP, found, "yolo, and what else runs without a fence", commands=_knob(TIOCSTI, "0") if value else (), remedy="switch it off")
 
 
@@ -262,7 +262,7 @@ def _delegated(machine: Machine) -> set[str]:
 
 
 def _writable(machine: Machine, *, second: bool) -> bool:
-    """Whether a wrapper makes groups of its own: see bounds.sh."""
+    """Whether the launcher can make groups of its own, by the same conditions as launcher/cgroups.py."""
     lines = [line.split(":", 2) for line in (machine.read("/proc/self/cgroup") or "").splitlines() if line.count(":") > 1]
     if second:
         place = CGROUPS + next((path for number, name, path in lines if (number, name) == ("0", "")), "/").rstrip("/")

@@ -134,7 +134,7 @@ class ThisMachine:
         return os.access(path, how)
 
     def find(self, name: str) -> str:
-        """As the wrappers look for it."""
+        """As the launcher looks for it."""
         for directory in (*SYSTEM, *self.variables.get("PATH", "").split(os.pathsep)):
             path = os.path.join(directory, name)
             if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK) and not self._avoided(path):

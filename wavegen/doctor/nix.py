@@ -21,7 +21,7 @@ _SOCKET = HostPath(Anchor.ROOT, "nix/var/nix/daemon-socket/socket")
 
 
 def checks(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Nothing of it is needed: the wrappers start without. So no shell ever waits for it."""
+    """Nothing of it is needed: the scripts of .wavegen/bin start without. So no shell ever waits for it."""
     program = machine.find("nix") or next((path for path in ("/nix/var/nix/profiles/default/bin/nix",) if machine.mode(path)), "")
     if not program:
         costs = "nix develop, nix run, and the packages that the manifest lists; .wavegen/bin starts without"

@@ -1,4 +1,4 @@
-"""Programs that wrappers and personas start: the shell, what carries the second layer, git, the agents themselves."""
+"""Programs that shells and personas start: the launcher's Python, what carries the second layer, bash, git, the agents themselves."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from wavegen.doctor import Check, Needs, State, absent, failed, fine, names, weaker
 from wavegen.doctor.machine import Done, Machine
-from wavegen.manifest import BackendName
 from wavegen.policy import Access, AgentKind, Anchor, PersonaPolicy
 from wavegen.tools import within
 
 GROUP, AGENTS = "programs", "agents"
-BASH = "/bin/bash"
-_BASH, _PYTHON = (5, 0), (3, 10)
+PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3", "/run/current-system/sw/bin/python3")
+"""Where the scripts of .wavegen/bin look for the launcher's Python, in this order: places where no command of a project can have put it."""
+_PYTHON = (3, 9)
 _KNOWN = tuple(kind.value for kind in AgentKind if kind is not AgentKind.OTHER)
 
 
@@ -40,21 +40,22 @@ def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
+def launcher_python(machine: Machine) -> str:
+    """The Python that runs the launcher; empty where there is none."""
+    return next((path for path in PYTHONS if machine.mode(path) & 0o111), "")
+
+
 def _bash(machine: Machine, needs: Needs) -> Check:
-    fences = tuple(fence for fence in needs.plan.fences() if fence.fenced) if needs.plan.enabled else ()
-    if not machine.mode(BASH):
-        # NixOS: the flake's shells start the wrappers by a bash of their own.
-        found = machine.find("bash")
-        what = f"no {BASH}" + (f", but {found}" if found else "")
-        return failed("bash", GROUP, what, fences, remedy="use nix develop or nix run, or start the wrappers by bash -p FILE")
-    numbers = version(machine.run((BASH, "-p", "-c", 'printf "%s\\n" "$BASH_VERSION"')))
-    if numbers < _BASH:
-        return failed("bash", GROUP, f"{BASH} {_dotted(numbers) or 'does not run'}", fences, remedy="install bash 5 or newer, or use nix develop")
-    return fine("bash", GROUP, f"{BASH} {_dotted(numbers)}")
+    """What a shell without a command starts inside."""
+    program = machine.find("bash")
+    if not program:
+        costs = "shells without a command: name one" if needs.mounted() else "nothing that this manifest needs"
+        return absent("bash", GROUP, "bash is not on the PATH", costs, remedy="install bash, or use nix develop")
+    return fine("bash", GROUP, program)
 
 
 def _shim(machine: Machine, needs: Needs) -> Check:
-    """What takes the last rights from the command: see shim.sh."""
+    """What takes the last rights from the command: launcher/inside."""
     for name, argv in (("perl", ("-e", 'print "$]\\n"')), ("python3", ("-I", "-S", "-c", "print('1.0')"))):
         program = machine.find(name)
         if program and machine.run((program, *argv)).worked:
@@ -71,15 +72,15 @@ def _shim(machine: Machine, needs: Needs) -> Check:
 
 
 def _python(machine: Machine, needs: Needs) -> Check:
-    """The launcher's: filtered shells need it, and Landlock's wrapper is a program of it."""
-    fences = (*needs.proxied(BackendName.BUBBLEWRAP), *needs.proxied(BackendName.DOCKER), *needs.started_by(BackendName.LANDLOCK))
-    program = machine.find("python3")
+    """The launcher's, which starts every shell."""
+    fences = tuple(fence for fence in needs.plan.fences() if fence.fenced) if needs.plan.enabled else ()
+    program = launcher_python(machine)
     numbers = version(machine.run((program, "-I", "-S", "--version"))) if program else ()
     if numbers < _PYTHON:
-        found = f"{program} {_dotted(numbers) or 'does not run'}" if program else "python3 is not on the PATH"
-        remedy = "install python3 (3.10 or newer), or use nix develop"
-        if not fences:
-            return absent("python3", GROUP, found, "filtered shells", remedy=remedy)
+        elsewhere = machine.find("python3")
+        missing = f"there is no {PYTHONS[0]}" + (f", but {elsewhere}" if elsewhere else "")
+        found = f"{program} {_dotted(numbers) or 'does not run'}" if program else missing
+        remedy = "install python3 (3.9 or newer), or use nix develop, which brings its own"
         return failed("python3", GROUP, found, fences, remedy=remedy, commands=("sudo apt install python3",))
     return fine("python3", GROUP, f"{program} {_dotted(numbers)}")
 

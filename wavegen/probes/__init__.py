@@ -54,7 +54,7 @@ class Where(Enum):
     """How a case is tried."""
 
     INSIDE = "inside"
-    """By .wavegen/runtime/probe.py in the shell, without a terminal."""
+    """By inside/probe.py in the shell, without a terminal."""
     TERMINAL = "terminal"
     """The same with a terminal that is shared with the host."""
     LAUNCHER = "launcher"
@@ -73,6 +73,8 @@ class Inodes:
     """Paths of the host by which a process inside tells whether it sees the host's own: those that are there."""
 
     paths: tuple[HostPath, ...]
+    shown: bool = False
+    """Whether defaults show them: a copy with the same content will do, and / stands for each top-level directory that no rule hides."""
 
 
 class Need(Enum):

@@ -8,9 +8,10 @@ Longer than 400 lines: it is one table, in which whoever reads a report looks an
 
 from __future__ import annotations
 
-from wavegen.backends.bwrap import PROC_READ_ONLY
+from wavegen.launcher.egress.metadata import PROBED_ADDRESSES
+from wavegen.launcher.mounts import PROC_OF_ROOT
 from wavegen.policy import Access, Anchor, Policy
-from wavegen.probes import NAMESPACES, Case, Fact, Group, Probe, Severity, Want, Where
+from wavegen.probes import NAMESPACES, Case, Fact, Group, Inodes, Probe, Severity, Want, Where
 from wavegen.probes.expect import (
     Expect,
     any_socket,
@@ -35,6 +36,8 @@ from wavegen.probes.expect_files import (
     granted,
     held_in_place,
     hidden_by_default,
+    of_repositories,
+    own_repository,
     pinned,
     private_home,
     project_directory,
@@ -101,6 +104,8 @@ GIT_FILES = (
     *(".git/commondir", ".git/config.worktree", ".git/info/attributes"),
     *(".git/modules/m/hooks/post-checkout", ".git/modules/m/config", ".git/worktrees/w/commondir", ".git/worktrees/w/gitdir"),
 )
+POINTED = ("pointed/.bare/hooks/wavegen-probe", "pointed/.bare/config")
+"""Of a bare repository to which `pointed/.git`, a file, leads."""
 FOLLOWED = {
     "W04": (".husky/pre-commit", ".githooks/pre-push"),
     "W10": (".envrc", ".direnv/rc", ".mise.toml", ".tool-versions", ".nvmrc"),
@@ -185,6 +190,8 @@ _READ = (
            "host_inodes", unseen(*(host(path) for path in ("/etc/shadow", "/etc/ssh", "/etc/hostname",
              "/etc/fstab", "/etc/crontab", "/etc/cron.d", "/root", "/opt", "/var/log", "/var/lib", "/sys/kernel",
              "/sys/fs", "/sys/class", "/srv"))), required=False),
+    _probe("R08c", H, "Can it read what others on the host cannot read of /etc?", Group.READ,
+           "host_inodes", stopped("mounts", "what others cannot read there may be secret", paths=Fact("private files")), required=False),
     _probe("R09", C, "Can it read the environment of the host's processes?", Group.READ,
            "environments", stopped("clean environment", "bwrap's own environment is readable inside", pids=(Fact("pid"),))),
     _probe("R10", H, "Do secrets stand in a command line that it can read?", Group.READ,
@@ -206,7 +213,7 @@ _READ = (
     _probe("R18", M, "Can it see logs, mail, other disks and other programs' data?", Group.READ,
            "host_inodes", hidden_by_default("/var", "/media", "/mnt", "/srv", "/lost+found", "/boot", "/home", "/root", "/nix"), required=False),
     _probe("R18b", M, "Is the host's root directory there?", Group.READ,
-           "host_inodes", unseen(host("/")), required=False),
+           "host_inodes", stopped("mounts", "what no rule shows is not there", paths=Inodes((host("/"),))), required=False),
     _probe("R19", C, "Can it use a descriptor that the caller left open?", Group.READ,
            "descriptors", stopped("closed descriptors", "all of the host can be reached from an open directory")),
     _probe("R19c", C, "Is any descriptor handed down?", Group.READ,
@@ -215,6 +222,8 @@ _READ = (
            "open_directory", launcher("all of the host can be reached from an open directory"), where=Where.LAUNCHER),
     _probe("R19b", H, "Can it write the file that is its input?", Group.READ,
            "reopened_input", launcher("a file as input could be opened again for writing"), where=Where.LAUNCHER),
+    _probe("U14", M, "Does it leave input that it does not read, and take what it reads?", Group.READ,
+           "kept_input", works("launcher", "scripts read lines and start commands in between"), where=Where.LAUNCHER),
     _probe("R20", C, "Can it open files by handle, whatever is mounted over them?", Group.READ,
            "handles", capabilities(paths=(project(), host("/usr"))), required=False),
     _probe("R21", H, "Can it read what the manifest denies?", Group.READ,
@@ -243,7 +252,7 @@ _WRITE = (
     _probe("W01b", C, "Is a directory of the system mounted writable?", Group.WRITE,
            "writable_mounts", unwritable(*(host(path) for path in _SYSTEM_DIRECTORIES), flags=True), required=False),
     _probe("W01c", M, "Can masks of the fence be written into?", Group.WRITE,
-           "writable_mounts", hidden_by_default("/", inodes=False), required=False),
+           "fills", hidden_by_default("/", inodes=False), required=False),
     _probe("W01d", C, "Is a part of the host that is shown mounted writable?", Group.WRITE,
            "writable_mounts", read_only_by_default, required=False),
     _probe("W02", C, "Can it undo the fence's mounts, or make its own?", Group.WRITE,
@@ -258,10 +267,18 @@ _WRITE = (
            "renames", project_files(".git")),
     _probe("W07", C, "Can it change where git looks for settings and hooks?", Group.WRITE,
            "creates_named", project_files(*GIT_FILES)),
+    _probe("W07b", C, "Can it plant hooks and settings where a .git file of the project points?", Group.WRITE,
+           "creates_named", of_repositories(*POINTED)),
     _probe("W08", C, "Can it turn a .git pointer file elsewhere?", Group.WRITE,
            "replaces", project_files("linked/.git")),
     _probe("W09", H, "Can it plant hooks in a repository below the project?", Group.WRITE,
            "creates_named", project_files("nested/.git/hooks/wavegen-probe")),
+    _probe("W07c", C, "Could it change what git runs or follows of the project as it really is?", Group.WRITE,
+           "own_repository", own_repository, where=Where.LAUNCHER, required=False),
+    _probe("W07d", C, "Can it write in a repository that the launcher cannot look at?", Group.WRITE,
+           "unreadable_repository", of_repositories("nested/.git/hooks", told=False), where=Where.LAUNCHER),
+    _probe("W09b", C, "Can it move away the directory above a repository's hooks?", Group.WRITE,
+           "renames", of_repositories("nested", "nested/.git", "linked", "pointed", ".git/modules", ".git/modules/m")),
     _probe("W10", C, "Can it write what direnv and version managers run?", Group.WRITE,
            "creates_named", project_files(*FOLLOWED["W10"])),
     _probe("W10b", H, "Can it make what direnv, editors and agents run, where there is none?", Group.WRITE,
@@ -287,7 +304,7 @@ _WRITE = (
     _probe("W16", H, "Can it plant a flake below the project?", Group.WRITE,
            "creates_named", project_files("nested/flake.nix", "nested/.envrc")),
     _probe("W17", H, "Can it change what verifies it?", Group.WRITE,
-           "writes", unwritable(project(".wavegen/runtime/probe.py"), project(".wavegen/runtime"))),
+           "writes", unwritable(project(".wavegen/probes/probe.py"), project(".wavegen/probes"))),
     _probe("W18", M, "Can it leave a program that runs as its owner?", Group.WRITE,
            "setuid", project_directory()),
     _probe("W19", M, "Can it give a program capabilities?", Group.WRITE,
@@ -308,7 +325,7 @@ _WRITE = (
     _probe("W24", C, "Can it change settings of the kernel that run programs?", Group.WRITE,
            "writes_back", unless_granted("mounts", _REAL_ROOT, *_KERNEL_SETTINGS, writing=True), required=False),
     _probe("W24b", C, "Are the kernel's settings mounted writable?", Group.WRITE,
-           "writable_mounts", unless_granted("mounts", _REAL_ROOT, *(host(path) for path in (*PROC_READ_ONLY, "/sys")), writing=True), required=False),
+           "writable_to_root", unless_granted("mounts", _REAL_ROOT, *(host(path) for path in (*PROC_OF_ROOT, "/sys")), writing=True), required=False),
     _probe("W25", H, "Can it change what is granted for reading only?", Group.WRITE,
            "writes", granted(Access.READ, Want.STOPPED, anchors=(Anchor.PROJECT, Anchor.HOME))),
     _probe("W25b", H, "Can it change what is granted of the system for reading only?", Group.WRITE,
@@ -319,8 +336,8 @@ _WRITE = (
            "works", works_in_project("what the shell is for", directory=project())),
     _probe("U02", M, "Can it work in its home?", Group.WRITE,
            "works", works("private home", "programs keep their settings there", directory=home(""))),
-    _probe("U03", M, "Can it use /tmp, /var/tmp and /dev/shm?", Group.WRITE,
-           "creates_named", scratch(host("/tmp"), host("/var/tmp"), host("/dev/shm"))),
+    _probe("U03", M, "Can it use /tmp, /var/tmp, /run and /dev/shm?", Group.WRITE,
+           "creates_named", scratch(host("/tmp"), host("/var/tmp"), host("/run"), host("/dev/shm"))),
     _probe("U08", M, "Does what it writes where the manifest grants it reach the host?", Group.WRITE,
            "reaches_host", granted(Access.WRITE, Want.WORKS, anchors=(Anchor.PROJECT, Anchor.HOME))),
     _probe("U08b", M, "Can it write what the manifest grants of the system for writing?", Group.WRITE,
@@ -346,6 +363,8 @@ _LINKS = (
            "planted_links", sources, where=Where.LAUNCHER),
     _probe("L06", H, "Does a link that comes and goes while a shell starts lead out?", Group.LINKS,
            "planted_links", races, where=Where.LAUNCHER),
+    _probe("L06b", C, "Does a directory that is exchanged for a link while a shell starts lead out?", Group.LINKS,
+           "exchanged", stopped("launcher", "what was looked at is what is mounted"), where=Where.LAUNCHER, required=False),
     _probe("L07", H, "Can a pinned file be exchanged for another?", Group.LINKS,
            "exchanges", pinned(other=project())),
     _probe("L08", M, "Can it leave a pipe or socket where the host reads a file?", Group.LINKS,
@@ -388,6 +407,8 @@ _PROCESS = (
            "left_behind", namespace("pid"), where=Where.LAUNCHER),
     _probe("P15b", M, "Does a process outlive the wrapper when that is killed?", Group.PROCESS,
            "orphaned", stopped("launcher", "nothing outlives the wrapper"), where=Where.LAUNCHER),
+    _probe("P15c", M, "Does the command run where the launcher is killed while it starts?", Group.PROCESS,
+           "killed_early", stopped("launcher", "nothing runs without its launcher"), where=Where.LAUNCHER),
     _probe("U04", M, "Do threads, subprocesses, servers and git work?", Group.PROCESS,
            "programs", works("all", "programs need them")),
 )
@@ -445,7 +466,7 @@ _NETWORK = (
     _probe("N05", M, "Is there a way for other protocols?", Group.NETWORK,
            "protocols", network(address="192.0.2.1"), required=False),
     _probe("N06", C, "Is there a way to the cloud's metadata?", Group.NETWORK,
-           "routes", network(addresses=("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"), ports=(80,)), required=False),
+           "routes", network(addresses=PROBED_ADDRESSES, ports=(80,)), required=False),
     _probe("N07", H, "Can it talk to services on the host's loopback?", Group.NETWORK,
            "servers", network(tcp=Fact("tcp"), udp=Fact("udp"))),
     _probe("N08", H, "Can it talk to the host's abstract sockets?", Group.NETWORK,

@@ -32,7 +32,7 @@ def host(path: str) -> HostPath:
 
 def governing(policy: Policy, path: HostPath) -> PathRule | None:
     """The rule that decides about a path, as far as the anchors tell."""
-    return reach.governing(reach.by_anchor(policy.paths), reach.anchored(path))
+    return reach.governing(policy.paths, path)
 
 
 def arguments_of(arguments: Arguments) -> tuple[tuple[str, Value], ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from wavegen.defaults import GIT_FILES, WORKTREE_FILES
 from wavegen.paths import is_device
 from wavegen.policy import Access, Anchor, HostPath, Origin, PathRule, Policy
-from wavegen.probes import Expectation, Inodes, Value, Want
+from wavegen.probes import Expectation, Fact, Inodes, Value, Want
 from wavegen.probes.expect import HOME, MOUNTS, Expect, arguments_of, governing, home, project
 
 # --- paths
@@ -69,7 +69,7 @@ def shown_by_default(policy: Policy) -> Iterator[Expectation]:
     rules = [rule for rule in _shown(policy) if not rule.weaker]
     if rules:
         paths = tuple(rule.path for rule in rules)
-        yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", Inodes(paths)),))
+        yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", Inodes(paths, shown=True)),))
 
 
 def read_only_by_default(policy: Policy) -> Iterator[Expectation]:
@@ -155,6 +155,29 @@ def project_files(*paths: str, absent: bool = False) -> Expect:
             yield Expectation(want=Want.OPEN, layer="", origin=origin, subject="others" if held else "", arguments=told, note=note)
 
     return expect
+
+
+def of_repositories(*paths: str, told: bool = True) -> Expect:
+    """Parts of repositories of the project that are found when a shell starts, and the directories above such parts: as far as no rule is about them.
+
+    `told`: whether the attempt asks for the paths.
+    """
+
+    def expect(policy: Policy) -> Iterator[Expectation]:
+        rules = {path: rule for path in map(project, paths) if (rule := governing(policy, path))}
+        kept = tuple(path for path, rule in rules.items() if not (rule.origin.at and rule.path.tail and rule.access is Access.WRITE))
+        if kept:
+            origin = Origin("git on the host runs or follows it, in any repository")
+            yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=(("paths", kept),) if told else ())
+
+    return expect
+
+
+def own_repository(policy: Policy) -> Iterator[Expectation]:
+    """What git on the host runs or follows of the project's own repository, where the manifest grants nothing of it."""
+    if not any(rule.origin.at and rule.access is Access.WRITE and ".git" in rule.path.parts() for rule in policy.paths):
+        told = (("paths", Fact("own repository")),)
+        yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=Origin("git on the host runs or follows it"), arguments=told)
 
 
 def held_in_place(*absent: str) -> Expect:

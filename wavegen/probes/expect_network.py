@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wavegen.backends import script
-from wavegen.domains import lets_through
+from wavegen.host_rules import decide, is_own_loopback
+from wavegen.launcher.egress.metadata import METADATA_NAMES, PROBED_ADDRESSES
 from wavegen.manifest import NetworkMode
 from wavegen.policy import DomainRule, Origin, Policy
 from wavegen.probes import Expectation, Fact, Need, Value, Want
@@ -47,6 +47,8 @@ def of_network(policy: Policy, arguments: tuple[tuple[str, Value], ...]) -> Expe
 _EVERY_WAY = ("direct", "connect", "http", "socks")
 _TUNNELS = ("direct", "connect", "socks")
 _PLACES = 3
+_BELOW = "wavegen-verify"
+"""What a probe calls a host below a wildcard."""
 _CANARY = ("canary", Fact("tcp"))
 
 
@@ -56,8 +58,8 @@ def _filter(policy: Policy, want: Want, *arguments: tuple[str, Value], origin: O
 
 def _asked_for(policy: Policy, *places: tuple[str, int], ways: tuple[str, ...] = _EVERY_WAY) -> Iterator[Expectation]:
     """Places that the list does not let through."""
-    kept = tuple(place for place in dict.fromkeys(places) if not lets_through(policy.network, *place))
-    if policy.network.mode in script.PROXIED and kept:
+    kept = tuple(place for place in dict.fromkeys(places) if not decide(policy.network, *place).allowed)
+    if policy.network.mode.is_filtered and kept:
         yield _filter(policy, Want.STOPPED, ("places", kept), ("ways", ways))
 
 
@@ -84,31 +86,32 @@ def other_ports(policy: Policy) -> Iterator[Expectation]:
 
 def metadata(policy: Policy) -> Iterator[Expectation]:
     """The cloud's metadata are not reached through the way out either."""
-    yield from _asked_for(policy, ("169.254.169.254", 80), ("metadata.google.internal", 80), ("168.63.129.16", 80))
+    yield from _asked_for(policy, *((host, 80) for host in (*PROBED_ADDRESSES, METADATA_NAMES[0]) if ":" not in host))
 
 
 def host_loopback(policy: Policy) -> Iterator[Expectation]:
     """The host's loopback is not reached through the way out, however it is called."""
     spellings = ("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0", "[::1]", "[::ffff:127.0.0.1]")
-    if policy.network.mode in script.PROXIED:
+    if policy.network.mode.is_filtered:
         yield _filter(policy, Want.STOPPED, ("spellings", spellings), ("ways", ("connect", "http", "socks")))
 
 
 def listed(policy: Policy) -> Iterator[Expectation]:
     """What is listed is reached by every way: by its name alone, by the proxy, by SOCKS5."""
-    places = stand_ins(policy)
-    if policy.network.mode is NetworkMode.OPEN:
-        places = ((NOBODY, 80),)
-    if places and policy.network.mode in script.PROXIED:
+    places = (
+        tuple(place for place in ((NOBODY, 80),) if decide(policy.network, *place).allowed) if policy.network.mode is NetworkMode.OPEN else stand_ins(policy)
+    )
+    if places and policy.network.mode.is_filtered:
         yield _filter(policy, Want.WORKS, ("places", places), ("ways", _TUNNELS))
 
 
 def another_server(policy: Policy) -> Iterator[Expectation]:
     """On 443 a host is not asked for another."""
-    places = ((NOBODY, 443),) if policy.network.mode is NetworkMode.OPEN else tuple((host, port) for host, port in stand_ins(policy) if port == _TLS_PORT)
+    asked = ((NOBODY, _TLS_PORT),) if policy.network.mode is NetworkMode.OPEN else stand_ins(policy)
+    places = tuple(place for place in asked if place[1] == _TLS_PORT and decide(policy.network, *place).allowed)
     loose = {rule.host for rule in policy.network.domains if not rule.tls}
     kept = tuple(place for place in places if place[0] not in loose)
-    if kept and policy.network.mode in script.PROXIED:
+    if kept and policy.network.mode.is_filtered:
         yield _filter(policy, Want.STOPPED, ("places", kept), ("asked", f"other.{NOBODY}"), ("ways", _TUNNELS))
 
 
@@ -128,11 +131,14 @@ def _port(rule: DomainRule) -> int:
 
 
 def stand_ins(policy: Policy) -> tuple[tuple[str, int], ...]:
-    """Hosts and ports that are let through, for each of the first rules one, and one on 443."""
-    rules = [rule for rule in policy.network.domains if not rule.wildcard and not rule.host.startswith(("127.", "localhost"))]
+    """Hosts and ports that are let through, for each of the first rules one, one on 443, and one below a wildcard."""
+    listed = [rule for rule in policy.network.domains if not is_own_loopback(rule)]
+    rules = [rule for rule in listed if not rule.wildcard]
     found = [(rule.host, _port(rule)) for rule in rules[:_PLACES]]
     found += [(rule.host, _TLS_PORT) for rule in rules if rule.port in ("", "*", str(_TLS_PORT)) and not rule.host[0].isdigit()][:1]
-    return tuple(place for place in dict.fromkeys(found) if lets_through(policy.network, *place))
+    below = [(f"{_BELOW}.{rule.host}", _port(rule)) for rule in listed if rule.wildcard]
+    reached, reached_below = ([place for place in dict.fromkeys(places) if decide(policy.network, *place).allowed] for places in (found, below))
+    return (*reached, *reached_below[:1])
 
 
 def connected_elsewhere(policy: Policy) -> tuple[tuple[str, int], ...]:

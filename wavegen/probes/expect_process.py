@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from wavegen.backends import script
+from wavegen.backends.rules_file import filter_of_shell
 from wavegen.manifest import Seccomp
 from wavegen.policy import Origin, Policy
 from wavegen.probes import Expectation, Fact, Need, Value, Want
@@ -46,7 +46,7 @@ _ARGUMENTS = {
 
 def refused(policy: Policy, name: str) -> bool:
     """Whether the shell's system call filter refuses a call, an ioctl, a socket family, or foreign calls, by a probe's name for it."""
-    found = script.filter_of_shell(policy)
+    found = filter_of_shell(policy)
     if found is None or name == "foreign":
         return found is not None
     call, arguments = _ARGUMENTS.get(name, (name, ()))

@@ -1,0 +1,1 @@
+"""Names what commands left in a project that the host would run or follow. Starts nothing, git least of all."""
