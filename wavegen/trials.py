@@ -216,10 +216,15 @@ def exchanged(entry: Entry) -> Iterator[Answer]:
     with open(f"{place}/config", "w", encoding="ascii"):
         os.symlink(ground.neighbour, link)
     ground.own()
+    read = ("/bin/cat", "exchanged/.git/canary", "exchanged/link/canary")
     reached = False
     try:
-        for _ in range(_FLIPS if entry.fenced else 1):
-            process = entry.start(("/bin/cat", "exchanged/.git/canary", "exchanged/link/canary"))
+        if not entry.fenced:
+            # A control that depends on who is faster would prove nothing: the link is there before the command.
+            _exchange(place, link)
+            reached = ground.word in entry.output(read)[1]
+        for _ in range(_FLIPS if entry.fenced else 0):
+            process = entry.start(read)
             number = 0
             while process.poll() is None and number < _MOST_FLIPS:
                 _exchange(place, link)
