@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import IO, Any, Self, assert_never
 
 from wavegen import containers, host_facts, outside
@@ -402,9 +403,14 @@ class Ground:
             f"WG_{self.random}": "a name that nobody knows",
             f"wg.{self.random}": "a name that is no identifier",
         }
-        # Longest first, and whole names only.
-        pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-        return one_line(re.sub(rf"(?<![\w/.-])({pattern})(?![\w-])", lambda found: names[found[1]], text))
+        return one_line(_whole_names(tuple(names)).sub(lambda found: names[found[1]], text))
+
+
+@cache
+def _whole_names(names: tuple[str, ...]) -> re.Pattern[str]:
+    """What finds one of them, and no part of a longer name: the longest first."""
+    found = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.compile(rf"(?<![\w/.-])({found})(?![\w-])")
 
 
 def readable(source: IO[bytes] | int, seconds: float) -> bool:

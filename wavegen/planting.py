@@ -127,9 +127,17 @@ def _copy(places: Places, root: str, plan: Plan, files: tuple[File, ...]) -> Non
             with open(path, "wb") as stream:
                 stream.write(file.data)
             os.chmod(path, 0o755 if file.executable else 0o644)
+    listed = {file.path: digest(file.data) for file in files if file.path.startswith(".wavegen/")}
+    # Every shell starts the probes twice: they need not be compiled each time.
+    for name, data in resources.compiled_probes():
+        path = os.path.join(places.project, PROBES, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as compiled:
+            compiled.write(data)
+        listed[f"{PROBES}/{name}"] = digest(data)
     # The launcher loads nothing that the lock does not list.
     with open(os.path.join(places.project, LOCK), "w", encoding="utf-8") as stream:
-        stream.write(Lock({}, {file.path: digest(file.data) for file in files if file.path.startswith(".wavegen/")}).text())
+        stream.write(Lock({}, listed).text())
 
 
 def _plant_repository(places: Places, root: str) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import marshal
 from functools import cache
+from importlib.machinery import SourceFileLoader
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from os import listdir, path, walk
 
 _PACKAGE = path.dirname(path.abspath(__file__))
 # In a wheel they are package data; in a checkout they stand beside the package.
 _ROOTS = (path.join(_PACKAGE, "data"), path.dirname(_PACKAGE))
+
+_UNCHECKED_HASH = 1
 
 
 def package() -> str:
@@ -33,6 +38,20 @@ def probes() -> tuple[tuple[str, str], ...]:
     folder = path.join(_PACKAGE, "probes/inside")
     names = sorted(name for name in listdir(folder) if path.isfile(path.join(folder, name)) and name != "__init__.py")
     return tuple((name, _read(path.join(folder, name))) for name in names)
+
+
+@cache
+def compiled_probes() -> tuple[tuple[str, bytes], ...]:
+    """The same, compiled for Pythons of the version that runs wavegen (PEP 552, by hash and unchecked): path and bytes. Others compile the text."""
+    folder = path.join(_PACKAGE, "probes/inside")
+    found = []
+    for name, written in probes():
+        file = path.join(folder, name)
+        # Python keeps what it compiled beside the package's modules where it may write there.
+        code = SourceFileLoader(name.removesuffix(".py"), file).get_code(name.removesuffix(".py"))
+        header = MAGIC_NUMBER + _UNCHECKED_HASH.to_bytes(4, "little") + source_hash(written.encode())
+        found.append((path.relpath(cache_from_source(file), folder), header + marshal.dumps(code)))
+    return tuple(found)
 
 
 @cache

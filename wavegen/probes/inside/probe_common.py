@@ -7,7 +7,6 @@ import errno
 import hashlib
 import json
 import os
-import platform
 import re
 import signal
 from collections.abc import Callable
@@ -162,7 +161,7 @@ _EVERYWHERE = {
 
 def syscall(name: str, *arguments: object) -> int:
     """Call the kernel by a call's name. Raises OSError, and NotImplementedError where the number is not known here."""
-    number = _EVERYWHERE.get(name) or _NUMBERS.get(platform.machine(), {}).get(name)
+    number = _EVERYWHERE.get(name) or _NUMBERS.get(os.uname().machine, {}).get(name)
     if number is None:
         raise NotImplementedError(name)
     return syscall_number(number, *arguments)

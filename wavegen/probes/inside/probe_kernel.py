@@ -6,7 +6,6 @@ import ctypes
 import errno
 import mmap
 import os
-import platform
 import socket
 import struct
 from collections.abc import Iterable, Iterator
@@ -93,7 +92,7 @@ def personality() -> Iterator[Answer]:
 
 def foreign_calls() -> Iterator[Answer]:
     """Call the kernel as a 32-bit program does, past a filter that only knows the numbers of 64 bits: getpid."""
-    if platform.machine() != "x86_64":
+    if os.uname().machine != "x86_64":
         yield unknown("int 0x80", "not on this processor")
         return
 
@@ -111,7 +110,7 @@ def foreign_calls() -> Iterator[Answer]:
 
 def x32_calls() -> Iterator[Answer]:
     """Call the kernel by the numbers of x32."""
-    if platform.machine() != "x86_64":
+    if os.uname().machine != "x86_64":
         yield unknown("x32", "not on this processor")
     else:
         # A filter that lists calls may end whoever calls by such a number.

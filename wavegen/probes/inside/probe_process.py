@@ -5,7 +5,6 @@ Longer than 400 lines: attempts, each on its own.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import errno
@@ -18,7 +17,6 @@ import resource
 import select
 import signal
 import socket
-import sqlite3
 import stat
 import struct
 import subprocess
@@ -352,15 +350,22 @@ def _in_subprocess() -> None:
 
 
 def _in_database() -> None:
+    import sqlite3
+
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("create table t (x)")
 
 
-async def _talk() -> None:
-    started = await asyncio.start_server(lambda _, w: w.close(), "127.0.0.1", 0)
-    _, writer = await asyncio.open_connection(*started.sockets[0].getsockname())
-    writer.close()
-    started.close()
+def _serve_itself() -> None:
+    import asyncio
+
+    async def talk() -> None:
+        started = await asyncio.start_server(lambda _, w: w.close(), "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(*started.sockets[0].getsockname())
+        writer.close()
+        started.close()
+
+    asyncio.run(asyncio.wait_for(talk(), 1.5))
 
 
 def _watch() -> None:
@@ -388,7 +393,7 @@ def programs() -> Iterator[Answer]:
     """Ordinary programs do ordinary things."""
     tries = {
         "threads": _in_thread, "subprocesses": _in_subprocess, "a database": _in_database, "inotify and epoll": _watch, "mmap": _map,
-        "a server on its own loopback": lambda: asyncio.run(asyncio.wait_for(_talk(), 1.5)), "socket pairs": _pair, "a terminal": _own_terminal,
+        "a server on its own loopback": _serve_itself, "socket pairs": _pair, "a terminal": _own_terminal,
     }  # fmt: skip
     for name, action in tries.items():
         yield tried(name, action)
