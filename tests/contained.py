@@ -8,15 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from engine import Engine, Podman
 from fence import USER, Fence
-from helpers import ROOT, call
+from helpers import ROOT, call, until
 
 AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--")
 
@@ -139,13 +138,3 @@ def remove_all(base: Path) -> None:
 def run_directories(home: Path, started: Iterable[int]) -> list[Path]:
     """Those of launchers with these process ids that are there."""
     return [path for pid in started for path in (home / ".local/state/wavegen/run").glob(f"{pid}-[0-9]*")]
-
-
-def until(what: Callable[[], object], seconds: float = 15) -> bool:
-    """Whether something becomes true in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.03)
-    return bool(what())

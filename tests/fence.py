@@ -9,12 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers import call
+from helpers import call, until
 
 USER = 23456
 """A uid that owns nothing on the machine."""
@@ -119,10 +118,7 @@ class Fence:
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
     """Wait for something that happens in the background, which nobody waits for: however slow the machine is, it comes."""
-    until = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
+    assert until(holds, 120), what
 
 
 def users() -> list[int]:

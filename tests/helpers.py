@@ -54,6 +54,47 @@ def wavegen(*args: str, cwd: Path, env: Mapping[str, str] | None = None, prefix:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
+def until(what: Callable[[], object], seconds: float = 60) -> bool:
+    """Whether something becomes true. It is waited for longer than any machine needs: no test depends on how fast one is."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.01)
+    return bool(what())
+
+
+def command_lines() -> dict[int, str]:
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            found[int(place.name)] = (place / "cmdline").read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+    return found
+
+
+def read_so_far() -> int:
+    """Bytes that this process has read, by read(2) and its like (proc(5), rchar)."""
+    return int(Path("/proc/self/io").read_text("ascii").split()[1])
+
+
+LINEAR = 10
+"""Less than that is the growth of what is linear; more that of what is quadratic."""
+
+
+def growth(work: Callable[[int], object], size: int) -> float:
+    """How many times as long it takes for four times the size: 4 where it is linear, 16 where it is quadratic, on fast machines and slow ones."""
+    few, many = (min(_seconds(work, number) for _ in range(5)) for number in (size, 4 * size))
+    return many / few
+
+
+def _seconds(work: Callable[[int], object], size: int) -> float:
+    began = time.process_time()
+    work(size)
+    return time.process_time() - began
+
+
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The test's environment, in which `python -m wavegen` is this checkout also where it is not installed."""
     return {**os.environ, "PYTHONPATH": str(ROOT), **(extra or {})}

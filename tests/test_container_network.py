@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ import pytest
 from contained import Box, run_directories
 from engine import Engine
 from fence import PYTHON, name_of, users
-from helpers import ROOT, call, masks
+from helpers import ROOT, call, masks, until
 from stand_in import HTTP, LOOPBACK, SOCKS, Inside, Server, connect, echo, get, hello, inside, socks, web
 
 INSIDE = ROOT / "wavegen/launcher/inside"
@@ -210,16 +209,6 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         for server in (tunnel, site, local, elsewhere):
             server.close()
         box.remove()
-
-
-def until(what: object, seconds: float = 10) -> bool:
-    assert callable(what)
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.01)
-    return bool(what())
 
 
 # --- who may be reached

@@ -23,7 +23,7 @@ import markupsafe
 import pytest
 import yaml
 from fence import MANIFEST, PYTHON, Fence, name_of, users
-from helpers import ROOT, in_place_of_bwrap
+from helpers import LINEAR, ROOT, growth, in_place_of_bwrap
 
 from wavegen import trials
 from wavegen.doctor import Check, State, bubblewrap, collect, exit_code, kernel, machine, programs, show
@@ -89,12 +89,17 @@ def test_messages_are_found_among_other_lines_once_each() -> None:
     assert [found.name for found in recognise(text)] == ["uid-map", "ambiguous-head"]
 
 
-def test_a_long_line_is_judged_in_no_time() -> None:
+def test_a_long_line_is_judged_in_linear_time() -> None:
     """Patterns are held against whatever a user pastes."""
-    for text in ("a" * 200_000, "TMPDIR" * 30_000, "unable to create file " * 9_000, "path 'x" * 20_000, "'/nix/store/a-source/" * 9_000, "TMPDIR\n" * 9_000):
-        begun = time.monotonic()
-        recognise(text)
-        assert time.monotonic() - begun < 5
+    for text, number in (
+        ("a", 15_000),
+        ("TMPDIR", 2_500),
+        ("unable to create file ", 700),
+        ("path 'x", 2_000),
+        ("'/nix/store/a-source/", 700),
+        ("TMPDIR\n", 700),
+    ):
+        assert growth(lambda size, text=text: recognise(text * size), number) < LINEAR, text  # type: ignore[misc]
 
 
 def test_names_of_troubles_are_unique_and_no_remedy_is_empty() -> None:
@@ -912,9 +917,7 @@ def test_nothing_is_left(here: Here) -> None:
 
 def test_a_program_that_hangs_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "SECONDS", 0.5)
-    begun = time.monotonic()
     done = ThisMachine().run(("/bin/sh", "-c", f"sleep 611 & echo $! >{tmp_path}/pid; echo begun; wait"))
-    assert time.monotonic() - begun < 20
     assert (done.late, done.worked, done.out) == (True, False, "begun\n")
     assert "no answer" in done.words()
     pid = int((tmp_path / "pid").read_text())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
+from helpers import until
 
 from wavegen.launcher.egress import streams
 from wavegen.launcher.egress.log import Log
@@ -53,7 +54,7 @@ class Served:
         self.thread = threading.Thread(target=self.egress.serve, args=([("proxy", self.proxy)],), daemon=True)
         self.thread.start()
         # A connection has the settings that its listener had when it was made.
-        assert eventually(lambda: self.proxy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1)
+        assert until(lambda: self.proxy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1)
 
     def join(self) -> tuple[socket.socket, socket.socket]:
         """A client and the server's end, joined by the filter."""
@@ -80,13 +81,6 @@ def served() -> Iterator[Served]:
     made = Served()
     yield made
     made.close()
-
-
-def eventually(what: Callable[[], bool], seconds: float = 10) -> bool:
-    until = time.monotonic() + seconds
-    while not what() and time.monotonic() < until:
-        time.sleep(0.01)
-    return what()
 
 
 def sent_through(source: socket.socket, sink: socket.socket, count: int) -> bytes:
@@ -122,7 +116,7 @@ def test_bytes_pass_by_the_kernel_alone_and_with_few_calls(served: Served, monke
         sent_through(*((far, client) if down else (client, far)), 64 * MEBIBYTE)
     # 64 KiB a piece would be 32 for each MiB; it is about two.
     assert 0 < len(calls) < 64 * 16
-    assert eventually(lambda: served.log.moved == [(0, 64 * MEBIBYTE) if down else (64 * MEBIBYTE, 0)])
+    assert until(lambda: served.log.moved == [(0, 64 * MEBIBYTE) if down else (64 * MEBIBYTE, 0)])
 
 
 @pytest.mark.parametrize("why", ["no splice", "not for sockets", "no descriptors"])
@@ -149,7 +143,7 @@ def test_without_splice_everything_arrives_as_well(monkeypatch: pytest.MonkeyPat
         client, far = served.join()
         with client, far:
             sent_through(far, client, 8 * MEBIBYTE)
-        assert eventually(lambda: served.log.moved == [(0, 8 * MEBIBYTE)])
+        assert until(lambda: served.log.moved == [(0, 8 * MEBIBYTE)])
     finally:
         served.close()
 
@@ -180,7 +174,7 @@ def test_what_was_delivered_is_counted_where_a_connection_is_reset(served: Serve
     while came < 34752:
         came += len(far.recv(34752 - came))
     far.close()  # with much unread: a reset
-    assert eventually(lambda: bool(served.log.moved))
+    assert until(lambda: bool(served.log.moved))
     client.close()
     ((up, down),) = served.log.moved
     assert down == 0
@@ -194,9 +188,9 @@ def test_downloads_that_stand_still_are_held_in_little_memory(served: Served) ->
     pairs = [served.join() for _ in range(count)]
     for _, far in pairs:
         far.setblocking(False)
-    until = time.monotonic() + 30
+    end = time.monotonic() + 30
     quiet = 0
-    while quiet < 10 and time.monotonic() < until:
+    while quiet < 10 and time.monotonic() < end:
         taken = 0
         for _, far in pairs:
             with contextlib.suppress(BlockingIOError):
@@ -214,7 +208,7 @@ def test_downloads_that_stand_still_are_held_in_little_memory(served: Served) ->
     for client, far in pairs:
         client.close()
         far.close()
-    assert eventually(lambda: not served.egress._connections)
+    assert until(lambda: not served.egress._connections)
     assert served.egress.loop.mover.parked == 0
 
 
@@ -323,7 +317,7 @@ def test_a_refusal_is_written_before_what_is_asked_after_its_answer(served: Serv
         with socket.create_connection(served.proxy.getsockname(), 20) as late:
             late.sendall(CONNECT.replace(b"good", b"later"))
             assert b" 403 " in late.recv(4096)
-        assert eventually(lambda: any("later" in name for _, name, _ in served.log.said))
-    assert eventually(lambda: not served.egress._connections)
+        assert until(lambda: any("later" in name for _, name, _ in served.log.said))
+    assert until(lambda: not served.egress._connections)
     (verdict, name, said), (_, second, _) = served.log.said
     assert (verdict, said, "bad" in name, "later" in second) == ("deny", reason, True, True)

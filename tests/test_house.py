@@ -45,3 +45,15 @@ def test_contributors_are_told_of_places_that_are_there() -> None:
     for name in re.findall(r"`((?:wavegen|tests|docs|scripts)/[\w./]+)`", CONTRIBUTING):
         if "NAME" not in name:
             assert (ROOT / name).exists(), name
+
+
+CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "tests").glob("*.py")), ids=lambda file: file.name)
+def test_no_verdict_of_a_test_is_a_time(file: Path) -> None:
+    """It would be the machine's, and of what else runs there. `until` and `growth` ask without one."""
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Assert):
+            called = {call.func.attr for call in ast.walk(node) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)}
+            assert not called & CLOCKS, f"{file.name}:{node.lineno}"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 from fence import PYTHON, Fence, name_of, users
-from helpers import ROOT, call, gone, in_place_of_bwrap, left_in, masks
+from helpers import ROOT, call, gone, in_place_of_bwrap, left_in, masks, until
 from stand_in import HTTP, LOOPBACK, SOCKS, Inside, Server, connect, echo, get, inside, socks
 
 pytestmark = pytest.mark.needs("bwrap")
@@ -100,15 +100,6 @@ def processes(word: str) -> dict[int, str]:
             if word.encode() in line:
                 found[int(entry.name)] = line.decode("utf-8", "replace")
     return found
-
-
-def until(what: Callable[[], object], seconds: float = 10) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.01)
-    return bool(what())
 
 
 def listening() -> set[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from fence import PYTHON, USER, Fence, name_of, users
-from helpers import in_place_of_bwrap
+from helpers import in_place_of_bwrap, until
 
 pytestmark = pytest.mark.needs("bwrap")
 
@@ -95,13 +95,6 @@ def ended(process: subprocess.Popen[str]) -> int:
     finally:
         process.kill()
     return process.returncode
-
-
-def until(holds: Callable[[], bool], seconds: float = 5) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
 
 
 def alive(word: str) -> list[int]:

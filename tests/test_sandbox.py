@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 
 import pytest
 from fence import PYTHON, Fence, name_of, users
-from helpers import ROOT, in_place_of_bwrap
+from helpers import ROOT, in_place_of_bwrap, until
 from stand_in import Server, echo
-from test_launcher import NO_UNSHARE, change, processes, until
+from test_launcher import NO_UNSHARE, change, processes
 
 import wavegen
 from wavegen import Result, Sandbox, WavegenError, resources
@@ -300,7 +300,7 @@ def test_nothing_of_a_command_outlives_its_time(fence: Fence, shell: str) -> Non
     command = STUBBORN if shell != "yolo" else STUBBORN.replace("(setsid", "setsid").replace("&);", "&")
     found = run(fence, "sh", "-c", command.format(word=word), shell=shell, timeout=1)
     assert (found.status, found.timed_out, found.stdout) == (124, True, b"up\n")
-    assert until(lambda: not processes(word), 2), processes(word)
+    assert until(lambda: not processes(word)), processes(word)
     assert kept(fence) - before <= {name for name in kept(fence) if name.endswith("network.jsonl")}
 
 
@@ -309,7 +309,7 @@ def test_what_an_unfenced_command_started_ends_with_it(fence: Fence, where: dict
     word = f"3{secrets.randbelow(10**9):09d}"
     found = run(fence, "sh", "-c", f"setsid sh -c 'sleep {word}; :' & echo up; sleep {word}", timeout=1, **where)
     assert (found.timed_out, found.stdout) == (True, b"up\n")
-    assert until(lambda: not processes(word), 2), processes(word)
+    assert until(lambda: not processes(word)), processes(word)
 
     def interrupted(box: Sandbox) -> bool:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -321,15 +321,13 @@ def test_what_an_unfenced_command_started_ends_with_it(fence: Fence, where: dict
         return False
 
     assert use(fence, interrupted)
-    assert until(lambda: not processes(word), 2), processes(word)
+    assert until(lambda: not processes(word)), processes(word)
 
 
 @pytest.mark.parametrize("shell", FENCED)
 def test_a_command_may_end_by_itself_when_its_time_is_up(fence: Fence, shell: str) -> None:
-    started = time.monotonic()
     found = run(fence, "sh", "-c", "trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.05; done", shell=shell, timeout=1)
     assert (found.status, found.timed_out, found.stdout) == (124, True, b"up\nbye\n")
-    assert time.monotonic() - started < 3.5
 
 
 def left_groups() -> set[str]:
@@ -344,7 +342,7 @@ def test_no_control_group_is_left(new: Callable[..., Fence], shell: str) -> None
     before, word = left_groups(), f"3{secrets.randbelow(10**9):09d}"
     assert run(fence, "true", shell=shell).status == 0
     assert run(fence, "sh", "-c", STUBBORN.format(word=word), shell=shell, timeout=1).timed_out
-    assert until(lambda: left_groups() <= before, 5)
+    assert until(lambda: left_groups() <= before)
     assert not processes(word)
 
 
@@ -363,7 +361,7 @@ def test_an_exception_of_who_waits_ends_the_command(fence: Fence, shell: str) ->
         return False
 
     assert use(fence, interrupted)
-    assert until(lambda: not processes(word), 2), processes(word)
+    assert until(lambda: not processes(word)), processes(word)
     assert kept(fence) == before
 
 
@@ -505,7 +503,7 @@ def test_a_time_that_is_up_before_the_command_was_started(new: Callable[..., Fen
     fake = stand_in(fence, f"#!/bin/sh\nsleep {word}\n")
     error, text, _ = scripted(fence, in_place_of_bwrap(fake), f"say(tried('true', shell={shell!r}, timeout=1))")
     assert (error, "was not started within 1 s" in text) == ("FenceError", True), text
-    assert until(lambda: not processes(word), 2), processes(word)
+    assert until(lambda: not processes(word)), processes(word)
 
 
 @pytest.mark.parametrize("shell", FENCED)
