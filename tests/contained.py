@@ -15,6 +15,7 @@ from typing import Any
 
 from engine import Engine, Podman
 from fence import USER, Fence
+from first_start import prepare
 from helpers import ROOT, call, until
 
 AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--")
@@ -51,6 +52,7 @@ class Box(Fence):
             if self.home.is_relative_to(self.base):
                 subprocess.run(["chown", "-hR", f"{self.caller}:{self.caller}", str(self.home)], check=True)
         self.home.chmod(0o700)
+        prepare(self.project, self.uid)
 
     def give(self, place: Path) -> None:
         """A directory to whoever calls, and no other: the audit goes by the time of change."""

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from fence import PYTHON, USER
+from first_start import prepare
 
 from wavegen import entry, resources
 from wavegen.backends import render
@@ -96,6 +97,7 @@ class Course:
         lock["outputs"] |= {f".wavegen/{name}": digest(data) for name, data in files.items()}
         for name, data in (files | {"lock.json": json.dumps(lock).encode()}).items():
             (rendered / name).write_bytes(data)
+        prepare(rendered.parent)
         try:
             inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None, elsewhere=self.elsewhere.get(shell, ()))
             inside.run(tasks)
