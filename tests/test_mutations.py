@@ -676,6 +676,16 @@ def test_a_mount_that_no_rule_asks_for_is_noticed(course: Course, mount: str) ->
     assert "R23: mounts" in broken
 
 
+@ROOT_ONLY
+def test_a_directory_that_others_make_meanwhile_is_no_mount_that_no_rule_asks_for(course: Course) -> None:
+    made = tempfile.mkdtemp(prefix="wavegen-meanwhile-", dir="/")
+    os.chmod(made, 0o755)
+    try:
+        assert course.broken("default", of="R23") == ("", set())
+    finally:
+        os.rmdir(made)
+
+
 @pytest.mark.parametrize(
     "mount",
     [

@@ -272,6 +272,8 @@ class _Conversation:
         match line["ask"]:
             case "contains":
                 return _contains(line["path"], line["word"])
+            case "mounted":
+                return self.entry.ground.is_mount_point(line["path"], self.entry.shell)
             case "signalled":
                 return self.entry.ground.signalled()
             case "greeted":

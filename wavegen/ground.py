@@ -334,6 +334,11 @@ class Ground:
             return sorted({mount.target for mount in found.mounts} | {"/"} | of_engine)
         return ["/"]
 
+    def is_mount_point(self, path: str, shell: str) -> bool:
+        """Whether something may be mounted there by now: others on this machine make and remove directories."""
+        policy = self.plan.fence(shell)
+        return policy is not None and path in self._mount_points(policy)
+
     def _writable(self, policy: Policy) -> list[str]:
         """Where mounts may be writable."""
         rules = [rule for rule in policy.paths if rule.access in (Access.WRITE, Access.SCRATCH) and not _of_image(rule)]

@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from probe_common import ROLE, Answer, in_child, libc, read, refused, stopped, syscall, told, tried
+from probe_common import ROLE, Answer, ask, in_child, libc, read, refused, stopped, syscall, told, tried
 
 _AT_FDCWD = -100
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
@@ -142,11 +142,16 @@ def strange_mounts(  # noqa: PLR0913, PLR0917  by keyword
             another = (mount.kind == "proc" and not part_of_proc) or (
                 mount.kind == "devtmpfs" and mount.root != "/null" and mount.at != "/dev" and not (mount.at in wanted and mount.at.startswith("/dev/"))
             )
-            known = (mount.at in wanted or held or around) and not another
+            known = (mount.at in wanted or held or around or _is_new(mount)) and not another
         if not known and not (engine and _of_engine(mount, engine)):
             yield ("mounts", "reached", mount.at)
             return
     yield stopped("mounts", "each is a rule's")
+
+
+def _is_new(mount: _Mount) -> bool:
+    """Whether rules mount it since the host has more in its root, or around the project, than when the expectations were made."""
+    return not (ROLE["outside"] or mount.writable) and ask("mounted", path=mount.at)
 
 
 def mounts(directory: str) -> Iterator[Answer]:
