@@ -255,15 +255,15 @@ def podman() -> Iterator[Podman]:
 
 
 # $0: a mount namespace, in which the user has a name and further ids; it is entered without another process, for the sake of signals.
-AS_USER = r"""
+AS_USER = f"""
 here=$PWD space=$0
-exec nsenter --mount="$space" sh -c 'cd "$0" && exec setpriv --reuid=23456 --regid=23456 --clear-groups "$@"' "$here" "$@"
+exec nsenter --mount="$space" sh -c 'cd "$0" && exec setpriv --reuid={USER} --regid={USER} --clear-groups "$@"' "$here" "$@"
 """
 
 
 @contextlib.contextmanager
 def rootless() -> Iterator[Podman]:
-    """podman of a user, until the context ends: of uid 23456, who gets a name and further ids in a mount namespace alone, or of the caller."""
+    """podman of a user, until the context ends: of `USER`, who gets a name and further ids in a mount namespace alone, or of the caller."""
     user = USER if os.geteuid() == 0 else os.geteuid()
     directory = Path(tempfile.mkdtemp(prefix="wavegen-podman-"))
     directory.chmod(0o755)

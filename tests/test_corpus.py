@@ -43,9 +43,10 @@ def outcome(root: Path, manifest: Path) -> list[str]:
         return lines
     check = call("render", "--check", cwd=root)
     assert (check.status, check.output) == (0, ""), manifest.name
-    before = times(root)
-    assert call("render", cwd=root).stdout == "up to date\n", manifest.name
-    assert times(root) == before, manifest.name
+    if manifest.stem.startswith("history") or manifest.stem == "current":
+        before = times(root)
+        assert call("render", cwd=root).stdout == "up to date\n", manifest.name
+        assert times(root) == before, manifest.name
     return []
 
 

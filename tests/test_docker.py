@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from fence import USER
 
 from wavegen.backends import docker
 from wavegen.backends.rules_file import rules_text
@@ -53,7 +54,7 @@ def place() -> Iterator[Path]:
         for file in ("wave.yaml", "flake.nix", "flake.lock"):
             (path / "p" / file).touch()
         if os.getuid() == 0:
-            os.chown(path / "p", 23456, 23456)
+            os.chown(path / "p", USER, USER)
         yield path
 
 

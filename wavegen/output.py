@@ -273,9 +273,11 @@ class Tree:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o755 if file.executable else 0o644)
         with os.fdopen(handle, "wb") as stream:
             stream.write(file.data)
-            stream.flush()
-            # A rename may reach the disk before the data does: after a power cut the file would be empty.
-            os.fsync(stream.fileno())
+            if file.executable:
+                # A rename may reach the disk before the data does. After a power cut an empty script would do nothing, and say that it went well.
+                # Nobody takes another file that is empty for a rendered one: each start compares them with the lock, and Nix reads no empty flake.
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(temporary, target)
 
     def _remove(self, path: str) -> None:

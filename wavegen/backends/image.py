@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from wavegen import images
 from wavegen.backends import File, header
@@ -46,6 +47,7 @@ def render(plan: Plan) -> Iterator[File]:
     yield from map(profile, filters.values())
 
 
+@cache
 def profile(found: Filter) -> File:
     """What an engine is given of a filter: one entry a line."""
     head = {**oci_profile(found)}
