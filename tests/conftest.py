@@ -41,7 +41,7 @@ _AS_ROOT = 'PATH=$PATH:/usr/sbin:/sbin; root() { [ "$(id -u)" = 0 ] || set -- su
 _WITH_IDS = """
 PATH=$PATH:/usr/sbin:/sbin
 podman --version && runc --version && command -v newuidmap nsenter && test -e /etc/subuid && test -e /etc/subgid || exit 1
-if [ "$(id -u)" = 0 ]; then setpriv --reuid=23456 --regid=23456 --clear-groups unshare --user true; else grep "^$(id -un):" /etc/subuid; fi
+if [ "$(id -u)" = 0 ]; then setpriv --reuid=65534 --regid=65534 --clear-groups unshare --user true; else grep "^$(id -un):" /etc/subuid; fi
 """
 
 # What shows that a tool works. That it is on the PATH shows nothing: a container may forbid what it does.

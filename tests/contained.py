@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from engine import Engine, Podman
-from fence import USER, Fence
+from fence import Fence
 from first_start import prepare
-from helpers import ROOT, call, until
+from helpers import ROOT, USER, call, until
 
 AS_USER = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--")
 

@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from helpers import USER
 from system_image import PATH, pack
 
 AS_ROOT = () if os.geteuid() == 0 else ("sudo", "-n")
-# Users of the tests; the first may use the daemon's socket, and the group of the second.
-USER, NOBODY = 23456, 65534
+# Of the tests' users `USER` may use the daemon's socket, and the group of this one.
+NOBODY = 65534
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 CGROUPS = "/sys/fs/cgroup"
 # podman would raise them, which root may not everywhere.
@@ -85,7 +86,7 @@ class Engine:
 
     @property
     def socket(self) -> Path:
-        """For root (or the user who runs the tests), uid 23456 and gid 65534."""
+        """For root (or the user who runs the tests), `USER` and gid 65534."""
         return self.directory / "docker.sock"
 
     @property

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from first_start import prepare
-from helpers import call, until
+from helpers import USER, call, until
 
-USER = 20_000 + os.getpid() % 30_000
-"""A uid that owns nothing on the machine, and that no other run of tests has: the kernel bounds the processes of a user, not of a run."""
 PYTHON = "/usr/bin/python3"
 """The distribution's Python: the tests' own may live in a home directory, which no shell shows."""
 

@@ -22,6 +22,8 @@ from wavegen.cli import cli
 ROOT = Path(__file__).resolve().parent.parent
 MINIMAL = "metadata: {name: demo}\n"
 WAVEGEN = (sys.executable, "-P", "-m", "wavegen")
+USER = 20_000 + os.getpid() % 30_000
+"""A uid that owns nothing on the machine, and that no other run of tests has: the kernel bounds the processes of a user, not of a run."""
 
 
 @dataclass(frozen=True, slots=True)

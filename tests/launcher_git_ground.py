@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from helpers import USER
+
 from wavegen.launcher.errors import CannotStartError
 from wavegen.launcher.git import COPY, READ, GitRule, survey, unreachable
 from wavegen.launcher.host import RealHost
 
 Value = TypeVar("Value")
-USER = 23456
 
 
 class Ground:

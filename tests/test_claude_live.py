@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 from conftest import CLAUDE
-from fence import USER, Fence, name_of, users
+from fence import Fence, name_of, users
+from helpers import USER
 from messages_api import Call, MessagesApi, Say, Turn
 from world import Authority
 

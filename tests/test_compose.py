@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from helpers import render_project, rendered, snapshot
+from helpers import USER, render_project, rendered, snapshot
 
 from wavegen.backends import compose
 from wavegen.nodes import Source
@@ -220,7 +220,7 @@ def containers(tmp_path: Path, engine: Engine, text: str) -> tuple[Path, dict[st
     home.mkdir()
     root = render_project(home, f"metadata: {{name: demo}}\nruntime:\n  sandbox: {{outputs: [flake, compose], docker_image: '{engine.image()}', {text}}}\n")
     subprocess.run(["git", "init", "-q", str(root)], check=True)
-    ids = ("23456", "65534") if os.geteuid() == 0 else (str(os.getuid()), str(os.getgid()))
+    ids = (str(USER), "65534") if os.geteuid() == 0 else (str(os.getuid()), str(os.getgid()))
     environment = {
         **os.environ,
         **engine.environment(),
@@ -236,8 +236,8 @@ def containers(tmp_path: Path, engine: Engine, text: str) -> tuple[Path, dict[st
 def as_user(root: Path) -> tuple[str, ...]:
     if os.geteuid() != 0:
         return ()
-    subprocess.run(["chown", "-R", "-h", "23456:65534", str(root.parent)], check=True)
-    return ("setpriv", "--reuid=23456", "--regid=65534", "--clear-groups")
+    subprocess.run(["chown", "-R", "-h", f"{USER}:65534", str(root.parent)], check=True)
+    return ("setpriv", f"--reuid={USER}", "--regid=65534", "--clear-groups")
 
 
 @pytest.mark.needs("docker", "docker-compose", "user")

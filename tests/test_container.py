@@ -26,8 +26,8 @@ from typing import Any
 import pytest
 from contained import Box
 from engine import Engine, Podman, cgroups
-from fence import PYTHON, USER, name_of, users
-from helpers import command_lines, snapshot, until
+from fence import PYTHON, name_of, users
+from helpers import USER, command_lines, snapshot, until
 from stand_in import Server, web
 from system_image import pack
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from contained import remove_all, run_directories
 from engine import Engine
-from fence import USER, Fence, name_of, users
+from fence import Fence, name_of, users
+from helpers import USER
 
 MANIFEST = """\
 metadata: {name: attacked}

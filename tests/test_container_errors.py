@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 from contained import Box, run_directories
 from engine import Engine
-from fence import USER, users
-from helpers import edited, until
+from fence import users
+from helpers import USER, edited, until
 
 pytestmark = pytest.mark.needs("bash", "user")
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from fence import USER
+from helpers import USER
 
 from wavegen.backends import docker
 from wavegen.backends.rules_file import rules_text

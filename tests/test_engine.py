@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from engine import AS_ROOT, NOBODY, USER, Engine, Podman, cgroups
-from helpers import ROOT
+from engine import AS_ROOT, NOBODY, Engine, Podman, cgroups
+from helpers import ROOT, USER
 from system_image import PACKAGES
 
 DOCKER = pytest.mark.needs("docker")

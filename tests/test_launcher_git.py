@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_git_ground import USER, Ground, grounds
+from helpers import USER
+from launcher_git_ground import Ground, grounds
 
 from wavegen.launcher.errors import CannotStartError
 from wavegen.launcher.git import ANCHOR, COPY, MOST_RULES, READ, WRITE, GitRule, missing_parts, survey

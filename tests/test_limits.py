@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fence import PYTHON, USER, Fence, name_of, users
-from helpers import in_place_of_bwrap, until
+from fence import PYTHON, Fence, name_of, users
+from helpers import USER, in_place_of_bwrap, until
 
 pytestmark = pytest.mark.needs("bwrap")
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from fence import PYTHON, USER
+from fence import PYTHON
 from first_start import prepare
+from helpers import USER
 
 from wavegen import entry, resources
 from wavegen.backends import render

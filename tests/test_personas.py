@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fence import USER, Fence, name_of, users
-from helpers import in_place_of_bwrap
+from fence import Fence, name_of, users
+from helpers import USER, in_place_of_bwrap
 
 pytestmark = pytest.mark.needs("bwrap", "bash")
 

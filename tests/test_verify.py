@@ -19,8 +19,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from fence import PYTHON, USER, name_of, users
-from helpers import ROOT, Result, gone, in_place_of_bwrap, left_in, render_project, snapshot, wavegen
+from fence import PYTHON, name_of, users
+from helpers import ROOT, USER, Result, gone, in_place_of_bwrap, left_in, render_project, snapshot, wavegen
 from nix_env import NixEnv, NixUnavailableError, pin_stub
 
 from wavegen.backends import render

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from contained import AS_USER
-from engine import USER, Engine, Podman
+from engine import Engine, Podman
 from fence import PYTHON, wait_until
-from helpers import Result, gone, wavegen
+from helpers import USER, Result, gone, wavegen
 from test_verify import leftovers, site  # noqa: F401  a fixture
 
 from wavegen.backends import render
