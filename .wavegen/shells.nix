@@ -37,7 +37,8 @@ let
     else
       file;
 
-  isVendored = builtins.any (lib.hasPrefix ".wavegen/launcher/") (builtins.attrNames lock.outputs);
+  # An input that is handed in is the launcher, whatever somebody added to the repository and its lock.
+  isVendored = wavegen == null && builtins.any (lib.hasPrefix ".wavegen/launcher/") (builtins.attrNames lock.outputs);
   launcher =
     if wavegen == null then
       throw "wavegen: this project holds no launcher (vendor: false): import ./.wavegen/shells.nix { inherit nixpkgs wavegen; }, with an input wavegen"

@@ -52,7 +52,7 @@ class Box(Fence):
             if self.home.is_relative_to(self.base):
                 subprocess.run(["chown", "-hR", f"{self.caller}:{self.caller}", str(self.home)], check=True)
         self.home.chmod(0o700)
-        prepare(self.project, self.uid)
+        prepare(self.project, self.home, self.caller)
 
     def give(self, place: Path) -> None:
         """A directory to whoever calls, and no other: the audit goes by the time of change."""

@@ -50,7 +50,7 @@ class Fence:
         self.base.chmod(0o755)
         if self.uid != os.getuid():
             subprocess.run(["chown", "-R", f"{self.uid}:{self.uid}", str(self.base)], check=True)
-        prepare(self.project, self.uid)
+        prepare(self.project, self.home, self.uid)
 
     def remove(self) -> None:
         """Delete all of it. What a session left may still be looked at, in a process that nobody waits for."""
@@ -73,7 +73,7 @@ class Fence:
         listed = json.loads(lock.read_text())
         listed["outputs"][f".wavegen/{name}"] = f"sha256:{hashlib.sha256(after.encode()).hexdigest()}"
         lock.write_text(json.dumps(listed))
-        prepare(self.project, self.uid)
+        prepare(self.project, self.home, self.uid)
 
     def render(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `wavegen render` on the host."""

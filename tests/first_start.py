@@ -13,6 +13,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from wavegen.kept import key
+
 PYTHON = "/usr/bin/python3"
 _SERVER = r"""
 import json, os, sys
@@ -31,12 +33,13 @@ for line in sys.stdin:
     try:
         launcher = {"__name__": "launcher", "__file__": own + "/__main__.py"}
         exec(compile(open(own + "/__main__.py").read(), own, "exec"), launcher)
-        names = {"__name__": "checked_files", "read": launcher["read"], "status": launcher["status"], "compile": remembered}
+        names = {"__name__": "checked_files", **{name: launcher[name] for name in ("read", "status", "identity")}, "compile": remembered}
         exec(compile(open(own + "/checked_files.py").read(), own, "exec"), names)
-        names["check"](tree, own, own + "/__pycache__/launcher-" + sys.implementation.cache_tag)
+        name = "launcher-" + sys.implementation.cache_tag
+        known = names["check"](tree, own, own + "/__pycache__/" + name)[2].decode()
     except (SystemExit, Exception):  # a tree that is refused: the test's own start says so
-        pass
-    print(flush=True)
+        name = known = ""
+    print(json.dumps([name, known]), flush=True)
 """
 
 
@@ -47,7 +50,7 @@ def _server() -> subprocess.Popen[str]:
     return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd="/")
 
 
-def prepare(project: Path, uid: int | None = None) -> None:
+def prepare(project: Path, home: Path, uid: int | None = None) -> None:
     """Compare and compile the tree of a project, as this user's first start would; of a shell that may write there nothing is kept, as ever."""
     tree = project / ".wavegen"
     if not (tree / "launcher/__main__.py").is_file() or any((tree / "bin").glob("landlock-*")):
@@ -57,7 +60,19 @@ def prepare(project: Path, uid: int | None = None) -> None:
     assert server.stdout
     server.stdin.write(json.dumps(str(tree.resolve())) + "\n")
     server.stdin.flush()
-    server.stdout.readline()
+    name, known = json.loads(server.stdout.readline())
+    if not known:
+        return
+    kept = home / ".local/state/wavegen" / key(str(project.resolve()))
+    made = [tree / "launcher/__pycache__", *(tree / "launcher/__pycache__").glob("*")]
+    for directory in (*reversed(kept.parents), kept):
+        if directory.is_relative_to(home) and directory != home and not directory.exists():
+            directory.mkdir(0o700)
+            made.append(directory)
     if uid not in (None, os.getuid()):
-        for path in (tree / "launcher/__pycache__", *(tree / "launcher/__pycache__").glob("*")):
+        for path in made:
             os.chown(path, uid, uid)
+    # A change of the owner is one of the file.
+    info = (tree / "launcher/__pycache__" / name).stat()
+    (kept / name).write_text(f"{info.st_ino} {info.st_ctime_ns}\n")
+    os.chown(kept / name, *((uid, uid) if uid is not None else (-1, -1)))

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from test_landlock_backend import MANIFEST, Alone, made
 from wavegen import resources
 from wavegen.backends.landlock import ground
 from wavegen.backends.rules_file import rules_text
+from wavegen.kept import key
 from wavegen.launcher.grants import readable_system
 from wavegen.launcher.rules import read_rules
 from wavegen.project import load
@@ -160,14 +161,14 @@ own = tree + "/launcher"
 main, slowly = type(sys)("shipped"), type(sys)("checked_files")
 for module, name in ((main, "__main__"), (slowly, "checked_files")):
     exec(compile(open(f"{own}/{name}.py").read(), name, "exec"), module.__dict__)
-slowly.read, slowly.status, keep = main.read, main.status, slowly.keep
+slowly.read, slowly.status, slowly.identity, keep = main.read, main.status, main.identity, slowly.keep
 evil = f"import posix; posix.close(posix.open({canary!r}, posix.O_WRONLY | posix.O_CREAT, 0o666))\ndef main(words, own): posix._exit(0)\n"
 def keep_evil(own, cache, statuses, body):
     length = int.from_bytes(body[:4], "little")
     always = dict(marshal.loads(body[4 : 4 + length]))
     always["start"] = compile(evil, "evil", "exec")
     text = marshal.dumps(tuple(always.items()))
-    keep(own, cache, statuses, len(text).to_bytes(4, "little") + text + body[4 + length :])
+    return keep(own, cache, statuses, len(text).to_bytes(4, "little") + text + body[4 + length :])
 slowly.keep = keep_evil
 slowly.check(tree, own, own + "/__pycache__/launcher-" + sys.implementation.cache_tag)
 print("planted" if os.listdir(own + "/__pycache__") else "")
@@ -186,14 +187,43 @@ def test_compiled_code_that_a_command_left_is_not_run(fence: Alone) -> None:
     assert not canary.exists()
 
 
-def test_the_same_compiled_code_would_run_where_it_is_read_only(own: Alone) -> None:
-    """So that the test above is one of the launcher, and not of a cache that nobody would take."""
+def test_compiled_code_with_every_status_right_is_run_only_as_a_start_noted_it(own: Alone) -> None:
+    """A command inside sees every status, and git lays the file there. Were it noted it would run: the tests are of the launcher, not of a bad cache."""
     own.write("wave.yaml", "metadata: {name: d}\n")
     assert own.render().returncode == 0
     canary = own.home / "canary"
-    subprocess.run([PYTHON, "-I", "-S", "-c", CACHE, str(own.project / ".wavegen"), str(canary)], check=True, capture_output=True)
-    subprocess.run([str(own.project / ".wavegen/bin/default"), "--print"], env=own.environment(), cwd=own.project, capture_output=True)
-    assert canary.exists()
+    plant = [PYTHON, "-I", "-S", "-c", CACHE, str(own.project / ".wavegen"), str(canary)]
+    start = [str(own.project / ".wavegen/bin/default"), "true"]
+    place = own.project / ".wavegen/launcher/__pycache__"
+    kept = own.home / ".local/state/wavegen" / key(str(own.project))
+
+    def runs(change: Callable[[Path], object] = lambda _: None) -> bool:
+        """Whether what is planted is run, noted by a file that was changed so."""
+        for cache in place.glob("launcher-*"):
+            cache.unlink()
+        subprocess.run(start, env=own.environment(), cwd=own.project, capture_output=True, check=True)
+        subprocess.run(plant, check=True, capture_output=True)
+        (cache,) = place.glob("launcher-*")
+        change(cache)
+        subprocess.run(start, env=own.environment(), cwd=own.project, capture_output=True, check=False)
+        found = canary.exists()
+        canary.unlink(missing_ok=True)
+        return found
+
+    def noted(cache: Path) -> Path:
+        note = kept / cache.name
+        note.unlink(missing_ok=True)
+        note.write_text(f"{cache.stat().st_ino} {cache.stat().st_ctime_ns}\n")
+        return note
+
+    assert not runs()
+    assert runs(noted)
+    assert not runs(lambda cache: noted(cache).chmod(0o644) or cache.touch())
+    assert not runs(lambda cache: noted(cache).rename(kept / "aside") and (kept / cache.name).symlink_to("aside"))
+    assert not runs(lambda cache: noted(cache) and kept.chmod(0o777))
+    kept.chmod(0o700)
+    if os.getuid() == 0:
+        assert not runs(lambda cache: os.chown(noted(cache), 65534, 65534))
 
 
 # --- what is exchanged while a shell starts

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers import MINIMAL, call, environment, project, render_project, wavegen
+from helpers import MINIMAL, USER, call, environment, project, render_project, wavegen
 
 from wavegen import handover, last_render
 from wavegen.kept import state
-from wavegen.output import digest
+from wavegen.output import Tree, digest
 
 MANIFEST = """\
 metadata: {name: x}
@@ -242,8 +242,154 @@ def test_root_makes_nothing_in_another_users_home(tmp_path: Path, monkeypatch: p
     """What root made there its owner could not use."""
     home = tmp_path / "home"
     home.mkdir()
-    os.chown(home, 23456, 23456)
+    os.chown(home, USER, USER)
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(home))
     render_project(tmp_path, MANIFEST)
     assert list(home.iterdir()) == []
+
+
+def forge(root: Path, place: Path, shell: str = "default") -> None:
+    """A note that says that all is well, as a command inside can write it: it reads the lock, and may read wavegen's files."""
+    place.mkdir(parents=True, exist_ok=True)
+    lock = digest((root / ".wavegen/lock.json").read_bytes())
+    note = {"lock": lock, "code": last_render.code_stamp(), "manifest": "wave.yaml", "shell": shell, "backend": "bubblewrap"}
+    (place / "last-render.json").write_text(json.dumps(note | {"executable": [], "required": [], "flake": True}))
+
+
+def test_no_note_leads_to_a_shell_without_a_sandbox(root: Path, starts: list[tuple[handover.Launch, list[str]]]) -> None:
+    forge(root, Path(state(str(root))), "yolo")
+    last_render.run(["true"])
+    assert starts == []
+    forge(root, Path(state(str(root))))
+    last_render.run(["true"])
+    assert len(starts) == 1
+
+
+@pytest.mark.parametrize("way", ["in the project", "linked", "the home", "relative", "below a link", "around"])
+def test_a_note_that_a_command_of_the_project_can_write_is_not_believed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starts: list[tuple[handover.Launch, list[str]]], way: str
+) -> None:
+    match way:
+        case "in the project":
+            monkeypatch.setenv("XDG_STATE_HOME", str(root / ".state"))
+        case "linked":
+            (tmp_path / "linked").symlink_to(root)
+            monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "linked"))
+        case "the home":
+            monkeypatch.delenv("XDG_STATE_HOME")
+            monkeypatch.setenv("HOME", str(root))
+        case "relative":
+            monkeypatch.delenv("XDG_STATE_HOME")
+            monkeypatch.setenv("HOME", ".")
+        case "below a link":
+            monkeypatch.delenv("XDG_STATE_HOME")
+            (tmp_path / "home").mkdir()
+            (root / "inner").mkdir()
+            (tmp_path / "home/.local").symlink_to(root / "inner")
+            monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        case _:
+            kept = Path(state(str(root)))
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            if kept.exists():
+                kept.rename(kept.with_name("aside"))
+            kept.symlink_to(tmp_path)
+    forge(root, Path(state(str(root))))
+    assert not last_render.clean_root()
+    last_render.run(["true"])
+    assert starts == []
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_note_where_others_write_is_not_believed(root: Path, mode: int) -> None:
+    kept = Path(state(str(root)))
+    assert last_render.clean_root()
+    kept.chmod(mode)
+    assert not last_render.clean_root()
+    kept.chmod(0o700)
+    kept.parent.chmod(mode)
+    assert not last_render.clean_root()
+    kept.parent.chmod(0o700)
+    assert last_render.clean_root()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_note_of_another_user_is_not_believed(root: Path, level: int) -> None:
+    kept = Path(state(str(root)))
+    os.chown((kept, kept.parent)[level], USER, USER)
+    assert not last_render.clean_root()
+
+
+def test_a_note_that_is_a_link_or_a_pipe_is_neither_followed_nor_waited_for(root: Path, tmp_path: Path) -> None:
+    note = Path(state(str(root))) / "last-render.json"
+    note.rename(tmp_path / "note")
+    note.symlink_to(tmp_path / "note")
+    assert not last_render.clean_root()
+    note.unlink()
+    os.mkfifo(note)
+    assert not last_render.clean_root()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root writes in another's home")
+@pytest.mark.parametrize("link", ["last-render.json", "rendered", ""])
+def test_root_writes_nothing_through_a_link_of_another_user(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str) -> None:
+    """Whose home it is, as with `sudo -E`."""
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o700)
+    (victim / "file").write_text("mine")
+    home = tmp_path / "theirs"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(home))
+    kept = Path(state(str(root)))
+    kept.parent.mkdir(parents=True)
+    if link:
+        kept.mkdir()
+        (kept / link).symlink_to(victim / "file")
+    else:
+        kept.symlink_to(victim)
+    subprocess.run(["chown", "-hR", f"{USER}:{USER}", str(home)], check=True)
+    (root / "wave.yaml").write_text(MANIFEST + "# x\n")
+    assert call("render", cwd=root).status == 0
+    assert call("render", "--check", cwd=root).status == 0
+    assert {path.name: path.read_text() for path in victim.iterdir()} == {"file": "mine"}
+
+
+def test_what_is_noted_is_what_was_compared_and_not_what_lies_there_by_now(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may write `.wavegen` while it is compared exchanges it afterwards."""
+    findings = Tree.findings
+    lock = root / ".wavegen/lock.json"
+
+    def exchanging(tree: Tree) -> object:
+        found = findings(tree)
+        lock.write_text(lock.read_text() + "\n")
+        return found
+
+    (Path(state(str(root))) / "last-render.json").unlink()
+    monkeypatch.setattr(Tree, "findings", exchanging)
+    assert call("render", "--check", cwd=root).status == 0
+    assert not last_render.clean_root()
+
+
+def test_a_flake_of_theirs_that_is_gone_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = project(tmp_path, MANIFEST)
+    monkeypatch.chdir(made)
+    (made / "flake.nix").write_text("{ }\n")
+    assert call("render", cwd=made).status == 0
+    (made / "flake.nix").unlink()
+    assert not last_render.clean_root()
+    assert wavegen("render", cwd=made).status == 0
+    assert (made / "flake.nix").exists()
+
+
+def test_directories_of_the_state_are_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    before = os.umask(0)
+    try:
+        made = render_project(tmp_path, MANIFEST)
+    finally:
+        os.umask(before)
+    places = [tmp_path / "home" / part for part in (".local", ".local/state", ".local/state/wavegen")]
+    assert [place.stat().st_mode & 0o777 for place in (*places, Path(state(str(made))))] == [0o700] * 4

@@ -104,7 +104,7 @@ class Course:
         lock["outputs"] |= {f".wavegen/{name}": digest(data) for name, data in files.items()}
         for name, data in (files | {"lock.json": json.dumps(lock).encode()}).items():
             (rendered / name).write_bytes(data)
-        prepare(rendered.parent)
+        prepare(rendered.parent, Path(self.ground.home))
         try:
             inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None, elsewhere=self.elsewhere.get(shell, ()))
             inside.run(tasks)

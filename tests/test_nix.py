@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import hashlib
 import json
 import os
 import re
@@ -428,6 +429,14 @@ def test_a_project_without_the_launcher_takes_that_of_an_input(nix: NixEnv, tmp_
     shutil.copytree(ROOT / "wavegen/launcher", made / "src/wavegen/launcher", ignore=shutil.ignore_patterns("__pycache__"))
     (made / "flake.nix").write_text(BY_HAND.replace("HANDED", "wavegen = ./src;"))
     witness = Witness(nix, made)
+    assert witness.verdict(FENCED["command"](nix, witness)) == "inside"
+    # Nor does a launcher that somebody adds, and lists in the lock, take its place.
+    added, lock = made / ".wavegen/launcher/__main__.py", made / ".wavegen/lock.json"
+    added.parent.mkdir()
+    added.write_text("raise SystemExit('added')\n")
+    listed = json.loads(lock.read_text())
+    listed["outputs"][".wavegen/launcher/__main__.py"] = f"sha256:{hashlib.sha256(added.read_bytes()).hexdigest()}"
+    lock.write_text(json.dumps(listed))
     assert witness.verdict(FENCED["command"](nix, witness)) == "inside"
 
 

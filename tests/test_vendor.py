@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import site
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fence import wait_until
-from helpers import call, project, render_project, rendered, wavegen
+from helpers import ROOT, call, project, render_project, rendered, wavegen
 
 MANIFEST = "metadata: {name: x}\nruntime: {sandbox: {vendor: false, env_passthrough: [TOKEN], shells: {ci: {network: none}}}}\n"
 PLAIN = "metadata: {name: x}\nruntime: {sandbox: {env_passthrough: [TOKEN], shells: {ci: {network: none}}}}\n"
@@ -102,10 +105,87 @@ def test_without_one_it_says_what_to_do(root: Path) -> None:
     assert done.stderr.startswith("wavegen: error: this project holds no launcher (vendor: false), and no wavegen is installed")
 
 
-@pytest.mark.parametrize("shebang", ["/usr/bin/env python3", "/nowhere/python", ""])
-def test_a_program_that_names_no_python_is_none(root: Path, shebang: str) -> None:
-    installed(root.parent / "home", shebang)
-    assert start(root, "--", "true").returncode in (0, 125)
+FIRST_LINES = {
+    "as ever": "#!{python}",
+    "a space before": "#! {python}",
+    "options, as pipx writes them": "#!{python} -E",
+    "by a shell, as the path is long": "#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n' '''",
+    "by a shell, as the path has a space": "#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''",
+}
+
+
+@pytest.mark.needs("bwrap")
+@pytest.mark.parametrize("line", FIRST_LINES)
+def test_first_lines_that_installers_write_are_understood(root: Path, tmp_path: Path, line: str) -> None:
+    python = tmp_path / ("sp ace" if "space has" in line or "has a space" in line else "venv") / "bin/python3"
+    venv.create(python.parent.parent, with_pip=False, symlinks=True)
+    # Where wavegen and what it needs lie.
+    (python.parent.parent / f"lib/python3.{sys.version_info[1]}/site-packages/here.pth").write_text("\n".join((str(ROOT), *site.getsitepackages())))
+    path = installed(root.parent / "home")
+    path.write_text(FIRST_LINES[line].format(python=python) + "\n")
+    done = start(root, "--", "echo", "started")
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
+
+
+PLANTED = ("venv/bin/python", " /usr/bin/python3", "python3", "in/python3", "utf8", "ELF", "a b/python3")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#! /nowhere/python3", "#!venv/bin/python", "#!python3", "#!./in/python3", "ELF", "", "#!", "#!/usr/bin/zsh", "#!/bin/sh", "#!/usr/bin",
+        "#!/usr/bin/env python3", "#!/nowhere/python", "{root}/in/python3", "#!{root}/in/python3", "#!{root}/venv/bin/python", "#!{out}/linked/python3",
+        "#!{out}/python3", "#!/proc/self/cwd/in/python3", "#!/bin/sh\n'''exec' in/python3 \"$0\" \"$@\"", "#!{out}/python/sh",
+    ],
+)  # fmt: skip
+def test_a_wavegen_that_leads_into_the_project_or_names_no_python_is_none(root: Path, tmp_path: Path, text: str) -> None:
+    """Commands write in the project: whatever the first line says, nothing of it is run outside."""
+    evil = "#!/bin/sh\necho EVIL\n"
+    for name in PLANTED:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(evil if name != "utf8" else "echo EVIL\n")
+        (root / name).chmod(0o755)
+    out = tmp_path / "out"
+    (out / "python").mkdir(parents=True)
+    (out / "linked").symlink_to(root / "in")
+    (out / "python3").symlink_to(root / "in/python3")
+    (out / "python/sh").write_text(evil)
+    (out / "python/sh").chmod(0o755)
+    installed(root.parent / "home").write_text(text.format(root=root, out=out) + "\n")
+    done = start(root, "--", "true", PATH=f"{root}/in:{os.environ['PATH']}")
+    assert "EVIL" not in done.stdout + done.stderr
+    assert done.returncode == 125 or "wavegen" in (shutil.which("wavegen", path="/usr/local/bin:/usr/bin") or "")
+
+
+def test_a_wavegen_that_is_a_link_into_the_project_is_none(root: Path) -> None:
+    (root / "in").mkdir()
+    (root / "in/wavegen").write_text("#!/bin/echo\n")
+    path = installed(root.parent / "home")
+    path.unlink()
+    path.symlink_to(root / "in/wavegen")
+    assert start(root, "--", "true").stdout == ""
+
+
+def test_a_wavegen_that_is_no_file_is_not_waited_for(root: Path) -> None:
+    path = installed(root.parent / "home")
+    path.unlink()
+    os.mkfifo(path)
+    assert start(root, "--", "true").stdout == ""
+
+
+def test_a_wavegen_that_lies_in_the_project_is_refused(root: Path) -> None:
+    """As an editable install of it does."""
+    for name in ("wavegen", "templates", "nix"):
+        shutil.copytree(ROOT / name, root / name)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "wavegen", "start", ".wavegen/bin/ci", "true"],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "this wavegen lies in the project" in done.stderr) == (125, True), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -120,12 +200,18 @@ def test_a_program_that_names_no_python_is_none(root: Path, shebang: str) -> Non
         ("rm .wavegen/lock.json", ".wavegen/lock.json cannot be read"),
         ("echo '[]' >.wavegen/lock.json", ".wavegen/lock.json cannot be read"),
         ("cp .wavegen/bin/ci .wavegen/bin/other", ".wavegen/bin/other is not of wavegen"),
+        ('echo \'{"outputs": [".wavegen/bin/ci"]}\' >.wavegen/lock.json', ".wavegen/lock.json cannot be read"),
+        ('echo \'{"outputs": ".wavegen/bin/ci"}\' >.wavegen/lock.json', ".wavegen/lock.json cannot be read"),
+        ("echo >>.wavegen/bin/yolo", ".wavegen/bin/yolo is not what was rendered"),
+        ("ln -sf yolo .wavegen/bin/ci", ".wavegen/bin/ci is a link"),
+        ("cp -r .wavegen other; ln -sf ../../other/bin/yolo .wavegen/bin/ci", ".wavegen/bin/ci is a link"),
+        ("mkdir evil; cp -r .wavegen wave.yaml evil; ln -sf ../../evil/.wavegen/bin/yolo .wavegen/bin/ci", ".wavegen/bin/ci is a link"),
     ],
 )
 def test_what_is_not_what_was_rendered_starts_nothing(root: Path, damage: str, said: str) -> None:
     installed(root.parent / "home")
     subprocess.run(["sh", "-ec", damage], cwd=root, check=True)
-    done = start(root, "--", "echo", "started", shell="bin/other" if "other" in damage else "bin/ci")
+    done = start(root, "--", "echo", "started", shell="bin/other" if "bin/other" in damage.rsplit(maxsplit=1)[-1] else "bin/ci")
     assert (done.returncode, done.stdout) == (125, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -153,11 +239,17 @@ def test_landlock_needs_the_launcher(tmp_path: Path) -> None:
     assert "vendor: false with backend: landlock" in done.stderr
 
 
-@pytest.mark.parametrize(("path", "is_said"), [("~/.local", True), ("~/.local/share/x", True), ("~/.cache", False)])
+@pytest.mark.parametrize(
+    ("path", "is_said"),
+    [
+        ("~/.local", True), ("~/.local/share/x", True), ("~/.local/pipx", True), ("~/.cache/uv", True), ("~/.cache", True), ("~/.pyenv", True),
+        ("/home/me/.local/bin", True), ("/usr/local", True), ("~/.cache/go-build", False), ("~/.local/state/x", False), ("~/src", False),
+    ],
+)  # fmt: skip
 def test_a_place_where_wavegen_may_be_installed_is_a_gap(tmp_path: Path, path: str, is_said: bool) -> None:
     text = MANIFEST.replace("vendor: false", f"vendor: false, paths: [{{path: {path}, access: write, optional: true}}]")
     done = call("plan", "-v", cwd=project(tmp_path, text))
-    assert ("scripts start the wavegen of ~/.local" in done.stdout) == is_said
+    assert ("scripts start an installed wavegen" in done.stdout) == is_said
 
 
 @pytest.mark.needs("bwrap")

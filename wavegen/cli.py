@@ -108,7 +108,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
         tree = Tree(loaded.root, files, loaded.inputs)
         findings = tree.findings() if check or diff else ()
     if check or diff:
-        _show_findings(loaded, files, tree.diff() if diff else (f"{finding}\n" for finding in findings))
+        _show_findings(loaded, files, tree.files[-1].data, tree.diff() if diff else (f"{finding}\n" for finding in findings))
         sys.exit(1 if check and findings else 0)
     with Waiting("writing"):
         done = tree.write()
@@ -125,7 +125,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     _after_render(tree, done, git_add=git_add)
     if done and not loaded.plan.vendored and Output.FLAKE in loaded.plan.outputs:
         click.echo(f"flake.nix is yours to write: with an input `wavegen` (flake = false), the shells are\n    {HAND_OVER}", err=True)
-    _note(loaded, files)
+    _note(loaded, files, tree.files[-1].data)
     if done or loaded.plan.backend is BackendName.LANDLOCK:
         note_rendered(loaded.root, digest(tree.files[-1].data))
     kept = repository.keep_to_itself(loaded.root)
@@ -157,24 +157,26 @@ def _said(done: Any) -> Iterator[str]:
 _MANY = 3
 
 
-def _show_findings(loaded: Any, files: Any, lines: Any) -> None:
+def _show_findings(loaded: Any, files: Any, lock: bytes, lines: Any) -> None:
     clean = True
     for line in lines:
         click.echo(line, nl=False)
         clean = False
     if clean:
-        _note(loaded, files)
+        _note(loaded, files, lock)
 
 
-def _note(loaded: Any, files: Any) -> None:
+def _note(loaded: Any, files: Any, lock: bytes) -> None:
     """Leave word that what is on the disk is what is rendered, for the next `run` and `render --check`."""
     from wavegen import last_render, launch
+    from wavegen.manifest import Output
 
     plan = loaded.plan
     rendered: dict[str, object] = {"manifest": plan.manifest, "shell": launch.shell_of(plan, None).name, "backend": plan.backend.value}
     rendered["executable"] = [file.path for file in files if file.executable]
     rendered["required"] = [file.path for file in files if file.only_if_missing]
-    last_render.note(loaded.root, rendered)
+    rendered["flake"] = Output.FLAKE in plan.outputs
+    last_render.note(loaded.root, lock, rendered)
 
 
 def _after_render(tree: Any, done: Any, *, git_add: bool) -> None:

@@ -37,31 +37,16 @@ def code_stamp() -> str:
     return sha256("".join(found).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def note(root: str, rendered: dict[str, object]) -> None:
+def note(root: str, lock: bytes, rendered: dict[str, object]) -> None:
     """Note that what is on the disk is what this wavegen renders.
 
-    `rendered`: the name of the `manifest`, the `shell` and the `backend` of a start that names none, the paths that are `executable`, and those
+    `lock`: as it was rendered or compared; by now others may have put another in its place. `rendered`: the name of the `manifest`, the `shell` and the `backend` of a start that names none, the paths that are `executable`, and those
     `required`, whatever they hold.
     """
     try:
-        place = kept.state(root)
-        _make(place)
-        lock = digest_of(read_file(root, LOCK))
-        text = json.dumps({"lock": lock, "code": code_stamp(), **rendered})
-        with open(f"{place}/{_NOTE}.new", "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.replace(f"{place}/{_NOTE}.new", f"{place}/{_NOTE}")
-    except (OSError, ValueError):
+        kept.write_note(kept.own_state(root), _NOTE, json.dumps({"lock": digest_of(lock), "code": code_stamp(), **rendered}))
+    except OSError:
         return  # then all goes the long way
-
-
-def _make(place: str) -> None:
-    """Make the directory, but not in another user's home, as root may: its owner could then keep nothing there. Raises OSError and ValueError."""
-    above = place
-    while not os.path.lexists(above):
-        above = os.path.dirname(above)
-    _check(os.stat(above).st_uid == os.geteuid())
-    os.makedirs(place, 0o700, exist_ok=True)
 
 
 class _Unchanged:
@@ -69,8 +54,7 @@ class _Unchanged:
 
     def __init__(self) -> None:
         self.root, name = find(None)
-        with open(f"{kept.state(self.root)}/{_NOTE}", encoding="utf-8") as stream:
-            self.note = json.load(stream)
+        self.note = json.loads(read_file(kept.own_state(self.root), _NOTE))
         lock = read_file(self.root, LOCK)
         _check(self.note["lock"] == digest_of(lock) and self.note["manifest"] == name and self.note["code"] == code_stamp())
         found = json.loads(lock)
@@ -97,7 +81,7 @@ class _Unchanged:
         """Every file that is rendered."""
         # A render by Landlock leaves word of each time, and a flake that is written by hand gets a hint.
         _check(self.note["backend"] != "landlock")
-        _check("flake.nix" in self.outputs or not os.path.lexists(f"{self.root}/flake.nix"))
+        _check(self.note["flake"] == ("flake.nix" in self.outputs) and (self.note["flake"] or not os.path.lexists(f"{self.root}/flake.nix")))
         for path in self.outputs:
             self.output(path)
         _check(all(os.access(f"{self.root}/{path}", os.X_OK) for path in self.note["executable"]))
@@ -162,8 +146,9 @@ def run(words: Sequence[str]) -> None:
         return
     try:
         found = _Unchanged()
-        # An empty name is a variable that was not set, and must not stand for another shell.
-        shell = found.note["shell"] if shell is None else shell
+        # An empty name is a variable that was not set, and must not stand for another shell. A shell without a sandbox is named by whoever asks, or
+        # by the manifest: no note leads there.
+        shell = shell if shell is not None else "default" if found.note["shell"] == "default" else ""
         _check(found.note["backend"] == "bubblewrap" and shell and shell != "base" and not shell.startswith("persona-"))
         handover.become(handover.read_launch(found.output, shell, "bpf"), found.root, ("--backend", "bubblewrap"), rest)
     except Exception:  # noqa: BLE001  the long way says what is wrong

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import grp
 import os
-import stat
 import tempfile
 
 from wavegen.errors import MachineError, one_line
+from wavegen.kept import is_ours
 from wavegen.policy import Access, Anchor
 from wavegen.project import Project
 from wavegen.tools import within
 
 _LONGEST = 190
-_OVERFLOW = 65534
-"""Whom a user namespace shows in place of those that it does not know."""
 
 
 def place_for(project: Project, under: str | None) -> str:
@@ -26,7 +23,7 @@ def place_for(project: Project, under: str | None) -> str:
     candidates = (under,) if under else (tempfile.gettempdir(), "/var/tmp")
     for candidate in candidates:
         place = os.path.realpath(candidate)
-        if _usable(place) and _ours(place) and not _in_reach(place, project):
+        if _usable(place) and is_ours(place) and not _in_reach(place, project):
             return place
     hint = "name a directory that only you can write, in which programs may run, and that no shell shows: --under DIR"
     raise MachineError(f"{' and '.join(map(one_line, candidates))} cannot hold the throw-away project", hint)
@@ -41,26 +38,6 @@ def _usable(place: str) -> bool:
     """Whether a project can lie there: its path, spelled as a file name, keeps its home."""
     known = place.isprintable() and len(place.replace("/", "%2F").encode()) < _LONGEST
     return known and writable(place) and not os.statvfs(place).f_flag & os.ST_NOEXEC
-
-
-def _ours(place: str) -> bool:
-    """Whether nobody else can rename what is in it: neither there nor in a directory above."""
-    while True:
-        found = os.stat(place)
-        others = stat.S_IWOTH if _private_group(found) else stat.S_IWOTH | stat.S_IWGRP
-        if found.st_uid not in (0, os.geteuid(), _OVERFLOW) or (found.st_mode & others and not found.st_mode & stat.S_ISVTX):
-            return False
-        if place == "/":
-            return True
-        place = os.path.dirname(place)
-
-
-def _private_group(found: os.stat_result) -> bool:
-    """Whether the group is its owner's alone, as distributions make one for each user: by the number, and nobody else in it."""
-    try:
-        return found.st_gid == found.st_uid and not grp.getgrgid(found.st_gid).gr_mem
-    except KeyError:
-        return False
 
 
 def _in_reach(place: str, project: Project) -> bool:

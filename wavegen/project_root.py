@@ -13,7 +13,7 @@ OVERLAY = "wave.sandbox.yaml"
 TREE = ".wavegen"
 LOCK = ".wavegen/lock.json"
 CACHE = ".wavegen/launcher/__pycache__"
-"""What the launcher compiled. It is believed only if it matches the status of every file that was checked (launcher/__main__.py)."""
+"""What the launcher compiled. It is believed only as the file that a start noted outside of the project (launcher/__main__.py)."""
 WORK = ".wavegen/.tmp"
 """What a render is about to write; it is gone when a render has ended."""
 

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from wavegen import handover
+from wavegen import handover, resources
 from wavegen.last_render import digest_of, read_file
 from wavegen.project_root import LOCK, files_beside
 
@@ -29,13 +29,9 @@ def start(script: str, words: Sequence[str]) -> NoReturn:
     if directory not in backends:
         _refuse(f"{script} is no script of a rendered project", "start .wavegen/bin/default")
     backend, prefix, kind = backends[directory]
-    try:
-        outputs = json.loads(read_file(root, LOCK))["outputs"]
-        strange = files_beside(root, outputs)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        _refuse(f"{root}/{LOCK} cannot be read", "run wavegen render")
-    if strange:
-        _refuse(f"{strange[0]} is not of wavegen: the lock does not list it", "look at it, then remove it")
+    if f"{os.path.realpath(resources.package())}/".startswith(f"{root}/"):
+        _refuse("this wavegen lies in the project, where commands write", "install one that does not: pipx install wavegen")
+    outputs = _listed(root)
 
     def rendered(path: str) -> bytes:
         try:
@@ -46,11 +42,26 @@ def start(script: str, words: Sequence[str]) -> NoReturn:
             _refuse(f"{path} is not what was rendered", "look at what changed, then run wavegen render")
         return data
 
+    for path in outputs:
+        if path.startswith(".wavegen/"):
+            rendered(path)
     launch = handover.read_launch(rendered, name.removeprefix(prefix), kind)
     try:
         handover.become(launch, root, ("--backend", backend, *words), ())
     except OSError as failed:
         _refuse(f"{sys.executable} cannot be started: {failed.strerror}", "give it fewer or shorter words")
+
+
+def _listed(root: str) -> dict[str, object]:
+    """The digests of all that was rendered, with nothing beside it."""
+    try:
+        outputs = dict(json.loads(read_file(root, LOCK))["outputs"])
+        strange = files_beside(root, outputs)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        _refuse(f"{root}/{LOCK} cannot be read", "run wavegen render")
+    if strange:
+        _refuse(f"{strange[0]} is not of wavegen: the lock does not list it", "look at it, then remove it")
+    return outputs
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:

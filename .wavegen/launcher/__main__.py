@@ -3,7 +3,8 @@
 This file and `checked_files.py` alone are run as they are, so this one is short: it is compiled at each start. In a rendered project the
 others are loaded only if their digests are those of lock.json, and none that the lock does not list; all are read before anything else is
 done, so that no command can exchange one later. What was checked and compiled is kept in __pycache__, with the status of every file that was
-looked at: nobody who adds files to a repository can choose inode and ctime. In the Nix store and in the installed package it is a usual one.
+looked at, and believed only if it is the very file that a start noted outside of the project. In the Nix store and in the installed package it is a
+usual one.
 """
 
 # mypy: ignore-errors
@@ -39,14 +40,52 @@ def status(path):
     return b"%d %d %d %d" % (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_mode) if found.st_mode & 0o170000 != 0o120000 else b""
 
 
+def identity(handle):
+    """What no one can choose of a file: its inode and the time of its last change."""
+    found = posix.fstat(handle)
+    return b"%d %d\n" % (found.st_ino, found.st_ctime_ns)
+
+
+def noted_identity(own, name):
+    """The identity of the cache as a start left it, noted outside of the project; empty where that is not sure.
+
+    The statuses in a cache do not tell who wrote it: a command inside sees them all, and git lays files of any content anywhere. Where the state is,
+    `places.py` decides, and refuses more; here a start without cache is the answer to all that is not plain.
+    """
+    project = own.removesuffix("/.wavegen/launcher")
+    state = posix.environ.get(b"XDG_STATE_HOME", b"")
+    state = state if state.startswith(b"/") else posix.environ.get(b"HOME", b"") + b"/.local/state"
+    key = project.replace("%", "%25").replace("/", "%2F").encode("utf-8", "surrogateescape")
+    if not state.startswith(b"/"):
+        return b""
+    opened = []
+    try:
+        opened.append(posix.open(state + b"/wavegen/" + key, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC))
+        directory, place = posix.fstat(opened[0]), posix.readlink("/proc/self/fd/" + str(opened[0]))
+        opened.append(posix.open(name, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC, dir_fd=opened[0]))
+        ours = {directory.st_uid, posix.fstat(opened[1]).st_uid} == {posix.geteuid()} and not directory.st_mode & 0o022
+        return posix.read(opened[1], 100) if ours and not (place + "/").startswith(project + "/") else b""
+    except OSError:
+        return b""
+    finally:
+        for handle in opened:
+            posix.close(handle)
+
+
 def load(tree, own):
-    """The modules that are always needed, in their order, and the others by name: from the cache where nothing has changed since it was written."""
-    cache = own + "/__pycache__/launcher-" + sys.implementation.cache_tag
+    """The modules that are always needed, in their order, the others by name, and the cache's identity: from it where nothing has changed since."""
+    name = "launcher-" + sys.implementation.cache_tag
+    cache = own + "/__pycache__/" + name
     if any(name.startswith("landlock-") for name in posix.listdir(tree + "/bin")):
         cache = ""  # commands of these shells may write there
     try:
-        # A pull request may bring such a file, and marshal must not read what others wrote: first the statuses, of which no one knows the lock's.
-        text = read(cache)
+        # A pull request may bring such a file, and marshal must not read what others wrote.
+        handle = posix.open(cache, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC)
+        try:
+            known = identity(handle)
+            text = posix.read(handle, min(posix.fstat(handle).st_size, _LARGEST)) if known == noted_identity(own, name) else b""
+        finally:
+            posix.close(handle)
         end = text.index(b"\0\0")
         version, *noted = text[:end].split(b"\0")
         if version == b"%d" % sys.hexversion and status(own + "/__pycache__") and (tree + "/lock.json").encode("utf-8", "surrogateescape") in noted[:1]:
@@ -55,10 +94,10 @@ def load(tree, own):
                     break
             else:
                 others = end + 6 + int.from_bytes(text[end + 2 : end + 6], "little")
-                return marshal.loads(memoryview(text)[end + 6 : others]), memoryview(text)[others:]  # noqa: S302
+                return marshal.loads(memoryview(text)[end + 6 : others]), memoryview(text)[others:], known  # noqa: S302
     except (OSError, ValueError, EOFError, TypeError, IndexError):
         pass
-    slowly = {"__name__": "checked_files", "read": read, "status": status}
+    slowly = {"__name__": "checked_files", "read": read, "status": status, "identity": identity}
     exec(compile(read(own + "/checked_files.py"), own + "/checked_files.py", "exec"), slowly)  # noqa: S102
     return slowly["check"](tree, own, cache)
 
@@ -94,7 +133,7 @@ def run():
     package = sys.modules["launcher"] = type(sys)("launcher")
     package.__path__ = [own]
     if own.endswith("/.wavegen/launcher") and not own.startswith(("/nix/store/", "/gnu/store/")):
-        always, others = load(own.rpartition("/")[0], own)
+        always, others, package.cache = load(own.rpartition("/")[0], own)
         sys.meta_path.insert(0, _Checked(others))
         package.__path__ = []
         for name, code in always:

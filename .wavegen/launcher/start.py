@@ -265,14 +265,9 @@ class Session:
                     stream.write(text)
 
     def _note_cache(self) -> None:
-        """Which compiled modules this start loaded, or wrote: the audit takes another file in their place for a command's."""
-        name = f"launcher-{sys.implementation.cache_tag}"
-        try:
-            found = self.host.lstat(f"{self.own}/__pycache__/{name}")
-        except FileNotFoundError:
-            return
-        identity = f"{found.st_ino} {found.st_ctime_ns}\n".encode()
-        if _read(f"{self.places.kept}/{name}") != identity:
+        """Which compiled modules this start loaded, or wrote: no other is loaded again, and the audit takes it for a command's."""
+        name, identity = f"launcher-{sys.implementation.cache_tag}", getattr(sys.modules["launcher"], "cache", b"")
+        if identity and _read(f"{self.places.kept}/{name}") != identity:
             with open(f"{self.places.kept}/{name}", "wb") as stream:
                 stream.write(identity)
 

@@ -72,17 +72,25 @@ def gaps(plan: Plan) -> Iterator[Gap]:
         )
 
 
+_INSTALLED = (
+    *(HostPath(Anchor.HOME, place) for place in (".local/bin", ".local/lib", ".local/share", ".local/pipx", ".cache/uv", ".pyenv")),
+    *(HostPath(Anchor.ROOT, place) for place in ("usr/local", "usr/bin", "usr/lib", "opt")),
+)
+"""Where an installed wavegen, or its Python, lies; of uv's cache the installed files are other names."""
+
+
 def _installed_gaps(plan: Plan) -> Iterator[Gap]:
     """Where a shell may write what its scripts start outside of every sandbox."""
-    places = [HostPath(Anchor.HOME, f".local/{name}") for name in ("bin", "share", "lib")]
     for shell in plan.fences():
         for rule in shell.paths:
-            if rule.access is Access.WRITE and rule.origin.at and any(rule.path.holds(place) or place.holds(rule.path) for place in places):
+            # A path below the home may be spelled from the root.
+            strange = rule.path.anchor is Anchor.ROOT and any(f"/{rule.path.tail}/".find(f"/{place.tail}/") >= 0 for place in _INSTALLED)
+            if rule.access is Access.WRITE and rule.origin.at and (strange or any(rule.path.holds(place) or place.holds(rule.path) for place in _INSTALLED)):
                 yield Gap(
                     backend="tree",
                     shell=shell.name,
                     effect=Effect.WEAKER,
-                    what=f"with vendor: false scripts start the wavegen of ~/.local, and a command may write {rule.path}",
+                    what=f"with vendor: false scripts start an installed wavegen, and a command may write {rule.path}, where one or its Python may lie",
                     remedy="grant a place elsewhere, or remove vendor: false",
                     origin=rule.origin,
                 )

@@ -78,13 +78,12 @@ def check(tree, own, cache):
     always = tuple((name, codes[name]) for name in ALWAYS)
     others = marshal.dumps({name: marshal.dumps(code) for name, code in codes.items() if name not in ALWAYS})
     text = marshal.dumps(always)
-    if cache:
-        keep(own, cache, statuses, len(text).to_bytes(4, "little") + text + others)
-    return always, others
+    known = keep(own, cache, statuses, len(text).to_bytes(4, "little") + text + others) if cache else b""
+    return always, others, known
 
 
 def keep(own, cache, statuses, body):
-    """Write down what was checked; in a project that cannot be written it is done each time."""
+    """Write down what was checked, and return the file's identity; in a project that cannot be written it is done each time."""
     try:
         directory = posix.open(own + "/__pycache__", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC)
         name = cache.rpartition("/")[2]
@@ -93,7 +92,10 @@ def keep(own, cache, statuses, body):
         with open(handle, "wb") as stream:
             noted = [part for path, value in statuses.items() for part in (path.encode("utf-8", "surrogateescape"), value)]
             stream.write(b"\0".join((b"%d" % sys.hexversion, *noted)) + b"\0\0" + body)
-        posix.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+            stream.flush()
+            posix.rename(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+            known = identity(stream.fileno())  # noqa: F821  given by __main__
         posix.close(directory)
     except OSError:
-        pass
+        return b""
+    return known
