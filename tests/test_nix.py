@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import io
-import hashlib
 import json
 import os
 import re

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_the_launcher_is_found_beside_the_script_itself(fence: Fence, spelling: 
     else:
         done = started(fence, {"@link": str(planted / "default"), "@chain": "evil/bin/default"}.get(spelling, spelling), "echo", "inside")
     assert (done.returncode, done.stdout) == (0, "inside\n"), done.stderr
+
+
+@pytest.mark.parametrize("target", ["yolo", "../../evil/.wavegen/bin/yolo"])
+def test_a_script_that_a_pull_request_turned_into_a_link_starts_no_other_shell(fence: Fence, target: str) -> None:
+    shutil.copytree(fence.project / ".wavegen", fence.project / "evil/.wavegen")
+    script = fence.project / ".wavegen/bin/default"
+    script.unlink()
+    script.symlink_to(target)
+    fence.own()
+    for spelling, cwd in ((".wavegen/bin/default", None), ("./default", script.parent), (str(script), None)):
+        done = started(fence, spelling, "echo", "ran", cwd=cwd)
+        assert (done.returncode, done.stdout) == (125, ""), done.stderr
+        assert "is a link (look at it, then run wavegen render)" in done.stderr
 
 
 def test_without_its_launcher_a_shell_does_not_start(fence: Fence) -> None:
