@@ -84,7 +84,7 @@ let
         mkdir "$out"
         cp -R ${rendered} "$out/.wavegen"
         chmod -R u+w "$out"
-        ${lib.optionalString (!isVendored) ''cp -R ${launcher} "$out/.wavegen/launcher"; chmod -R u+w "$out"''}
+        ${lib.optionalString (!isVendored) ''rm -rf "$out/.wavegen/launcher"; cp -R ${launcher} "$out/.wavegen/launcher"; chmod -R u+w "$out"''}
         PYTHONHASHSEED=0 ${pkgs.python3}/bin/python3 -m compileall -q --invalidation-mode unchecked-hash "$out/.wavegen/launcher"
       '';
 
