@@ -618,7 +618,7 @@ def test_a_state_directory_whose_parents_are_missing_is_made_or_refused(new) -> 
 
 def test_nothing_can_be_planted_where_wavegen_keeps_things(new) -> None:
     made = new("    home: tmpfs\n    paths: [{path: ~/.local, access: write}]\n", uid=users()[-1])
-    (made.home / ".local").mkdir()
+    (made.home / ".local").mkdir(exist_ok=True)
     made.own()
     made.enter("sh", "-c", "mkdir -p ~/.local/state/wavegen/x && echo evil >~/.local/state/wavegen/x/f; mv ~/.local/state ~/.local/s")
     # What the launcher itself keeps: the project's state.
@@ -636,6 +636,7 @@ def test_a_state_directory_that_leads_into_the_project_is_refused(new) -> None:
     made = new(uid=users()[0])
     (made.home / ".local").mkdir(exist_ok=True)
     (made.project / "state").mkdir()
+    shutil.rmtree(made.home / ".local/state", ignore_errors=True)
     (made.home / ".local/state").symlink_to(made.project / "state")
     made.own()
     assert "lies in the project" in made.enter("true").stderr

@@ -625,6 +625,7 @@ def test_what_is_kept_for_other_shells_is_never_shown(new, access: str, *, link:
     made = new(paths(f"{{path: ~/{granted}, access: {access}}}"))
     (made.home / granted / "bin").mkdir(parents=True)
     if link:
+        shutil.rmtree(made.home / ".local", ignore_errors=True)
         (made.home / "dotfiles/local").mkdir()
         (made.home / ".local").symlink_to("dotfiles/local")
     made.own()

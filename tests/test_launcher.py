@@ -617,13 +617,18 @@ def test_another_shell_of_the_project_plants_no_compiled_launcher(named: str) ->
     writer = "shells: {writer: {network: none, paths: [{path: ~/.local/state, access: write}]}}"
     one = Fence.create(f"metadata: {{name: planted}}\nruntime: {{sandbox: {{{named}default_allowed_domains: [a.b.org], {writer}}}}}\n", uid=users()[-1])
     try:
-        (one.home / ".local/state").mkdir(parents=True)
+        (one.home / ".local/state").mkdir(parents=True, exist_ok=True)
         (one.home / "other").mkdir()
         one.own()
         # What would be run, had the launcher a cache where the other shell may write with another XDG_STATE_HOME.
         assert one.enter("true", shell=SHELL).returncode == 0
         done = one.enter("sh", "-c", "touch ~/.local/state/mine && echo written", shell="writer", env=one.environment(XDG_STATE_HOME=str(one.home / "other")))
         assert done.stdout == "written\n", done.stderr
+        # What the starts without that variable believe is out of its reach, too.
+        plant = "for note in ~/.local/state/wavegen/*/launcher-*; do echo 1 1 >$note; done; mv ~/.local/state/wavegen ~/.local/state/aside; echo x >~/.local/state/wavegen/x"
+        one.enter("sh", "-c", plant, shell="writer", env=one.environment(XDG_STATE_HOME=str(one.home / "other")))
+        assert not (one.home / ".local/state/aside").exists()
+        assert not [path for path in (one.home / ".local/state/wavegen").rglob("*") if path.is_file() and path.read_text() in ("1 1\n", "x\n")]
         assert not list((one.home / ".local/state").rglob("*.pyc"))
         assert all(is_only_noted(path) for path in (one.home / ".local/state").rglob("launcher-*"))
     finally:

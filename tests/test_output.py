@@ -581,6 +581,15 @@ def test_nothing_is_left_of_a_persona_that_is_no_more(tmp_path: Path) -> None:
     assert check(root) == (0, [])
 
 
+def test_a_render_waits_for_the_disk_only_for_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that is empty after a power cut would do nothing, and say that it went well; all else is compared with the lock before it is read."""
+    waited: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: waited.append(os.readlink(f"/proc/self/fd/{handle}")))
+    root = render_project(tmp_path)
+    scripts = [path for path in (root / ".wavegen").rglob("*") if path.is_file() and os.access(path, os.X_OK)]
+    assert len(waited) == len(scripts) == 5
+
+
 def test_a_render_that_is_killed_leaves_each_file_wholly_old_or_new(tmp_path: Path) -> None:
     """66 kills, most of them while it writes, the two manifests in turn: what was written before is what the next one finds."""
     root = project(tmp_path, ONE)

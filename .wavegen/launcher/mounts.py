@@ -456,9 +456,17 @@ class _View:
                     raise CannotStartError(f"{real} is the project itself", f"{self._line(rule)} asks to hide it; name what must not be read in it")
                 if real:
                     self._hide_everywhere(real, rule)
-        if self._status(places.state):
-            own = PathRule(HIDE, places.state, (), "default: wavegen's own state: logins of other shells, approvals")
-            self._hide_everywhere(places.state, own)
+        for state in dict.fromkeys((places.state, self._usual_state())):
+            if state and self._status(state):
+                own = PathRule(HIDE, state, (), "default: wavegen's own state: logins of other shells, approvals")
+                self._hide_everywhere(state, own)
+
+    def _usual_state(self) -> str:
+        """Where starts keep what they keep that do not have this one's XDG_STATE_HOME; empty where that is nowhere."""
+        try:
+            return resolve_path(self.host, f"{self.places.home}/.local/state/wavegen", self.places.written)
+        except (OSError, CannotStartError):
+            return ""
 
     def _hidden(self, path: str, rule: PathRule) -> str:
         """What a rule of deny_read_paths is about, without links; empty where nothing is there, and nobody inside could get to it."""
