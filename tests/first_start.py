@@ -33,7 +33,7 @@ for line in sys.stdin:
     try:
         launcher = {"__name__": "launcher", "__file__": own + "/__main__.py"}
         exec(compile(open(own + "/__main__.py").read(), own, "exec"), launcher)
-        names = {"__name__": "checked_files", **{name: launcher[name] for name in ("read", "status", "identity")}, "compile": remembered}
+        names = {"__name__": "checked_files", **{name: launcher[name] for name in ("read", "status", "identity", "open_state")}, "compile": remembered}
         exec(compile(open(own + "/checked_files.py").read(), own, "exec"), names)
         name = "launcher-" + sys.implementation.cache_tag
         known = names["check"](tree, own, own + "/__pycache__/" + name)[2].decode()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from wavegen import resources
 from wavegen.backends import File
 from wavegen.containers import give
+from wavegen.kept import state
 from wavegen.output import Lock, digest
 from wavegen.policy import Access, Anchor, HostPath, Plan
 from wavegen.probes.catalogue import ABSENT, FOLLOWED, GIT_FILES, HOME_SECRETS
@@ -83,6 +84,8 @@ def plant(places: Places, root: str, plan: Plan, files: tuple[File, ...], word: 
     """Make all of it below `places.base`, which is there and private, and give it to `owner`. Raises OSError."""
     for directory in (places.home, places.project, places.neighbour, f"{places.other_home}/.ssh", f"{places.base}/tmp", f"{places.home}/.gnupg"):
         os.makedirs(directory, mode=0o700, exist_ok=True)
+    # As render makes it: there starts note what they have compared.
+    os.makedirs(state(places.project, {"HOME": places.home}), mode=0o700)
     plant_canary(f"{places.neighbour}/canary", word)
     plant_canary(f"{places.other_home}/.ssh/id_ed25519", word)
     _plant_startup(places)

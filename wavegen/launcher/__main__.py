@@ -46,25 +46,35 @@ def identity(handle):
     return b"%d %d\n" % (found.st_ino, found.st_ctime_ns)
 
 
-def noted_identity(own, name):
-    """The identity of the cache as a start left it, noted outside of the project; empty where that is not sure.
+def open_state(own):
+    """The directory outside of the project in which this user's starts note what they left, where it is there and nobody else's. Raises OSError.
 
-    The statuses in a cache do not tell who wrote it: a command inside sees them all, and git lays files of any content anywhere. Where the state is,
-    `places.py` decides, and refuses more; here a start without cache is the answer to all that is not plain.
+    Where the state is, `places.py` decides, and refuses more; here a start without cache is the answer to all that is not plain.
     """
     project = own.removesuffix("/.wavegen/launcher")
     state = posix.environ.get(b"XDG_STATE_HOME", b"")
     state = state if state.startswith(b"/") else posix.environ.get(b"HOME", b"") + b"/.local/state"
     key = project.replace("%", "%25").replace("/", "%2F").encode("utf-8", "surrogateescape")
     if not state.startswith(b"/"):
-        return b""
+        raise OSError
+    directory = posix.open(state + b"/wavegen/" + key, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC)
+    found, place = posix.fstat(directory), posix.readlink("/proc/self/fd/" + str(directory))
+    if found.st_uid != posix.geteuid() or found.st_mode & 0o022 or (place + "/").startswith(project + "/"):
+        posix.close(directory)
+        raise OSError
+    return directory
+
+
+def noted_identity(own, name):
+    """The identity of the cache as a start left it, noted outside of the project; empty where that is not sure.
+
+    The statuses in a cache do not tell who wrote it: a command inside sees them all, and git lays files of any content anywhere.
+    """
     opened = []
     try:
-        opened.append(posix.open(state + b"/wavegen/" + key, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC))
-        directory, place = posix.fstat(opened[0]), posix.readlink("/proc/self/fd/" + str(opened[0]))
+        opened.append(open_state(own))
         opened.append(posix.open(name, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC, dir_fd=opened[0]))
-        ours = {directory.st_uid, posix.fstat(opened[1]).st_uid} == {posix.geteuid()} and not directory.st_mode & 0o022
-        return posix.read(opened[1], 100) if ours and not (place + "/").startswith(project + "/") else b""
+        return posix.read(opened[1], 100) if posix.fstat(opened[1]).st_uid == posix.geteuid() else b""
     except OSError:
         return b""
     finally:
@@ -97,7 +107,7 @@ def load(tree, own):
                 return marshal.loads(memoryview(text)[end + 6 : others]), memoryview(text)[others:], known  # noqa: S302
     except (OSError, ValueError, EOFError, TypeError, IndexError):
         pass
-    slowly = {"__name__": "checked_files", "read": read, "status": status, "identity": identity}
+    slowly = {"__name__": "checked_files", "read": read, "status": status, "identity": identity, "open_state": open_state}
     exec(compile(read(own + "/checked_files.py"), own + "/checked_files.py", "exec"), slowly)  # noqa: S102
     return slowly["check"](tree, own, cache)
 

@@ -79,6 +79,8 @@ def check(tree, own, cache):
     others = marshal.dumps({name: marshal.dumps(code) for name, code in codes.items() if name not in ALWAYS})
     text = marshal.dumps(always)
     known = keep(own, cache, statuses, len(text).to_bytes(4, "little") + text + others) if cache else b""
+    if known:
+        note(own, cache.rpartition("/")[2], known)
     return always, others, known
 
 
@@ -99,3 +101,15 @@ def keep(own, cache, statuses, body):
     except OSError:
         return b""
     return known
+
+
+def note(own, name, known):
+    """Note which file that is, where starts keep something already; else the start itself does, once it has made the place."""
+    try:
+        directory = open_state(own)  # noqa: F821  given by __main__
+        handle = posix.open(name, posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_NOFOLLOW | posix.O_CLOEXEC, 0o600, dir_fd=directory)
+        posix.write(handle, known)
+        posix.close(handle)
+        posix.close(directory)
+    except OSError:
+        pass
