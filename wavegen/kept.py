@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import stat
 
@@ -66,8 +67,6 @@ def _is_private_group(found: os.stat_result) -> bool:
     """Whether the group is its owner's alone, as distributions make one for each user: by the number, and nobody else in it."""
     if not found.st_mode & stat.S_IWGRP:
         return False
-    import grp  # which hardly anybody needs
-
     try:
         return found.st_gid == found.st_uid and not grp.getgrgid(found.st_gid).gr_mem
     except KeyError:
