@@ -162,7 +162,7 @@ main, slowly = type(sys)("shipped"), type(sys)("checked_files")
 for module, name in ((main, "__main__"), (slowly, "checked_files")):
     exec(compile(open(f"{own}/{name}.py").read(), name, "exec"), module.__dict__)
 slowly.read, slowly.status, slowly.identity, keep = main.read, main.status, main.identity, slowly.keep
-slowly.note = lambda *_: None
+slowly.note_identity = lambda *_: None
 evil = f"import posix; posix.close(posix.open({canary!r}, posix.O_WRONLY | posix.O_CREAT, 0o666))\ndef main(words, own): posix._exit(0)\n"
 def keep_evil(own, cache, statuses, body):
     length = int.from_bytes(body[:4], "little")

@@ -40,8 +40,8 @@ def code_stamp() -> str:
 def note(root: str, lock: bytes, rendered: dict[str, object]) -> None:
     """Note that what is on the disk is what this wavegen renders.
 
-    `lock`: as it was rendered or compared; by now others may have put another in its place. `rendered`: the name of the `manifest`, the `shell` and the `backend` of a start that names none, the paths that are `executable`, and those
-    `required`, whatever they hold.
+    `lock`: as it was rendered or compared; by now others may have put another in its place. `rendered`: the name of the `manifest`, the `shell` and
+    the `backend` of a start that names none, whether there is to be a `flake`, the paths that are `executable`, and those `required`, whatever they hold.
     """
     try:
         kept.write_note(kept.own_state(root), _NOTE, json.dumps({"lock": digest_of(lock), "code": code_stamp(), **rendered}))

@@ -80,7 +80,7 @@ def check(tree, own, cache):
     text = marshal.dumps(always)
     known = keep(own, cache, statuses, len(text).to_bytes(4, "little") + text + others) if cache else b""
     if known:
-        note(own, cache.rpartition("/")[2], known)
+        note_identity(own, cache.rpartition("/")[2], known)
     return always, others, known
 
 
@@ -103,7 +103,7 @@ def keep(own, cache, statuses, body):
     return known
 
 
-def note(own, name, known):
+def note_identity(own, name, known):
     """Note which file that is, where starts keep something already; else the start itself does, once it has made the place."""
     try:
         directory = open_state(own)  # noqa: F821  given by __main__

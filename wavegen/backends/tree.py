@@ -84,7 +84,7 @@ def _installed_gaps(plan: Plan) -> Iterator[Gap]:
     for shell in plan.fences():
         for rule in shell.paths:
             # A path below the home may be spelled from the root.
-            strange = rule.path.anchor is Anchor.ROOT and any(f"/{rule.path.tail}/".find(f"/{place.tail}/") >= 0 for place in _INSTALLED)
+            strange = rule.path.anchor is Anchor.ROOT and any(f"/{place.tail}/" in f"/{rule.path.tail}/" for place in _INSTALLED)
             if rule.access is Access.WRITE and rule.origin.at and (strange or any(rule.path.holds(place) or place.holds(rule.path) for place in _INSTALLED)):
                 yield Gap(
                     backend="tree",

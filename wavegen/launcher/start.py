@@ -268,8 +268,11 @@ class Session:
         """Which compiled modules this start loaded, or wrote: no other is loaded again, and the audit takes it for a command's."""
         name, identity = f"launcher-{sys.implementation.cache_tag}", getattr(sys.modules["launcher"], "cache", b"")
         if identity and _read(f"{self.places.kept}/{name}") != identity:
-            with open(f"{self.places.kept}/{name}", "wb") as stream:
+            # In another user's home, as root may have it, a link could lead anywhere: a rename replaces it.
+            new = f"{self.places.kept}/{name}.{posix.getpid()}"
+            with open(posix.open(new, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600), "wb") as stream:
                 stream.write(identity)
+            posix.rename(new, f"{self.places.kept}/{name}")
 
     def _say_notice(self) -> None:
         """What was found after the last session, once."""
