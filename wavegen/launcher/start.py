@@ -261,18 +261,13 @@ class Session:
             except OSError:
                 git = b""
             for path, text in ((f"{places.kept}/.git", git), (noted, identity)):
-                with open(path, "wb") as stream:
-                    stream.write(text)
+                _replace_file(path, text)
 
     def _note_cache(self) -> None:
         """Which compiled modules this start loaded, or wrote: no other is loaded again, and the audit takes it for a command's."""
         name, identity = f"launcher-{sys.implementation.cache_tag}", getattr(sys.modules["launcher"], "cache", b"")
         if identity and _read(f"{self.places.kept}/{name}") != identity:
-            # In another user's home, as root may have it, a link could lead anywhere: a rename replaces it.
-            new = f"{self.places.kept}/{name}.{posix.getpid()}"
-            with open(posix.open(new, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600), "wb") as stream:
-                stream.write(identity)
-            posix.rename(new, f"{self.places.kept}/{name}")
+            _replace_file(f"{self.places.kept}/{name}", identity)
 
     def _say_notice(self) -> None:
         """What was found after the last session, once."""
@@ -431,6 +426,14 @@ class Session:
             done = subprocess.run([gh, "auth", "token"], cwd="/", env=caller, stdin=subprocess.DEVNULL, capture_output=True, check=False)
             if done.returncode == 0 and done.stdout.strip():
                 caller["GH_TOKEN"] = done.stdout.decode("utf-8", "surrogateescape").strip()
+
+
+def _replace_file(path: str, data: bytes) -> None:
+    """Write a file anew. In another user's home, as root may have it, a link could lead anywhere: a rename replaces it. Raises OSError."""
+    new = f"{path}.{posix.getpid()}"
+    with open(posix.open(new, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600), "wb") as stream:
+        stream.write(data)
+    posix.rename(new, path)
 
 
 def _read(path: str) -> bytes:
