@@ -129,7 +129,7 @@ def left_in(*places: str, canaries: bool = True) -> set[str]:
     return found
 
 
-def gone(look: Callable[[], set[str]], before: set[str], seconds: float = 10) -> set[str]:
+def gone(look: Callable[[], set[str]], before: set[str], seconds: float = 60) -> set[str]:
     """What is left after some time that was not there before."""
     until = time.monotonic() + seconds
     left = look() - before

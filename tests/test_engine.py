@@ -7,13 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from engine import AS_ROOT, NOBODY, Engine, Podman, cgroups
-from helpers import ROOT, USER
+from helpers import ROOT, USER, until
 from system_image import PACKAGES
 
 DOCKER = pytest.mark.needs("docker")
@@ -64,9 +63,7 @@ def test_nothing_of_a_daemon_is_left_however_the_tests_end(end: str) -> None:
             holder.send_signal(signal.SIGKILL)
         holder.stdin.close()
         holder.wait(30)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and (os.path.exists(place) or cgroups(name) or processes(place)):
-        time.sleep(0.05)
+    until(lambda: not (os.path.exists(place) or cgroups(name) or processes(place)))
     assert not os.path.exists(place)
     assert cgroups(name) == []
     assert processes(place) == []

@@ -72,7 +72,7 @@ def look_ends(tmp_path: Path) -> None:
     """Wait until the look that a shell left behind has ended: it alone holds the lock."""
     import fcntl
 
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     time.sleep(0.5)
     while time.monotonic() < until:
         for lock in (tmp_path / "state/wavegen").glob("*/audit.lock"):

@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fence import PYTHON, Fence, name_of, users
+from helpers import command_lines, until
 from test_landlock_backend import MANIFEST, Alone, made
 
 from wavegen import resources
@@ -73,9 +73,7 @@ def plant(fence: Alone, place: str) -> Path:
 
 def settled(fence: Alone) -> None:
     """Wait until nobody looks at what a session left any more."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until and subprocess.run(["pgrep", "-f", str(fence.project)], capture_output=True).returncode == 0:
-        time.sleep(0.05)
+    assert until(lambda: not any(str(fence.project) in line for line in command_lines().values()))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -372,16 +370,12 @@ def test_no_agent_is_started_from_where_a_command_writes(own: Alone) -> None:
 def test_a_launcher_that_is_killed_takes_its_command_along(fence: Alone) -> None:
     script = "echo $$ >pid.new; mv pid.new pid; exec sleep 60"
     with subprocess.Popen(fence.argv("restricted", ("sh", "-c", script)), env=fence.environment(), cwd=fence.project) as process:
-        pid, until = fence.project / "pid", time.monotonic() + 20
-        while not pid.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        pid = fence.project / "pid"
+        assert until(pid.exists)
         status = Path(f"/proc/{pid.read_text().strip()}/stat")
         assert status.exists()
         process.kill()
-    until = time.monotonic() + 5
-    while status.exists() and status.read_text().rpartition(") ")[2][0] != "Z" and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not status.exists() or status.read_text().rpartition(") ")[2][0] == "Z"
+    assert until(lambda: not status.exists() or status.read_text().rpartition(") ")[2][0] == "Z")
     # What it left goes with the next one.
     assert fence.enter("true", shell="restricted").returncode == 0
     assert [path.name for path in fence.home.glob(".local/state/wavegen/*/restricted/landlock/*")] == ["home"]

@@ -8,7 +8,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import CLAUDE
+from helpers import until
 from messages_api import END, SIDE, Call, MessagesApi, Result, Say
 from world import Authority
 
@@ -159,10 +159,7 @@ def test_ends_with_connections_open_and_leaves_no_thread(secure: bool, tmp_path:
         idle = [socket.create_connection(("127.0.0.1", api.port), 5) for _ in range(3)]
         if not secure:
             idle[0].sendall(b"POST /v1/messages HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
-        until = time.monotonic() + 10
-        while threading.active_count() < before + 4 and time.monotonic() < until:  # the server's and one for each connection
-            time.sleep(0.01)
-        assert threading.active_count() == before + 4
+        assert until(lambda: threading.active_count() == before + 4)  # the server's and one for each connection
     assert threading.active_count() == before
     for sock in idle:
         with sock:

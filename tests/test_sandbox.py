@@ -13,7 +13,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -670,10 +669,7 @@ def test_landlock_is_a_fence_as_well(new: Callable[..., Fence], uid: int) -> Non
     assert (found.status, found.timed_out, found.stdout) == (124, True, b"up\n")
     assert not processes(word)
     # A process of the launcher's looks at what is left, and nobody waits for it.
-    until = time.monotonic() + 20
-    while kept(fence) != before and time.monotonic() < until:
-        time.sleep(0.05)
-    assert kept(fence) == before
+    assert until(lambda: kept(fence) == before)
 
 
 @pytest.mark.needs("landlock")

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.needs("bwrap", "tmux", "user")]
 
 MANIFEST = "metadata: {name: fence}\nruntime: {sandbox: {shells: {quiet: {network: none}}, default_allowed_domains: [example.org]}}\n"
 SHELLS = ["default", "restricted", "quiet"]
-PATIENCE = 15.0
+PATIENCE = 60.0
 
 
 class Terminal:
