@@ -28,9 +28,9 @@ class CustomBuildHook(BuildHookInterface):
             return  # they would be those of the day on which it was installed
         sys.path.insert(0, self.root)
         try:
-            from wavegen.cli import cli
-            from wavegen.cli_completion import completion_script
-            from wavegen.cli_manual import pages
+            from wavegen.cli.completion import completion_script
+            from wavegen.cli.main import cli
+            from wavegen.cli.manual_pages import pages
         finally:
             sys.path.remove(self.root)
         self._directory = Path(tempfile.mkdtemp())

@@ -1,7 +1,7 @@
 """An engine and an image for containers, and what starts them bare and by a shell's script.
 
 `WAVEGEN_BENCH_IMAGE` names an image that is there, with sh and with python3 or perl; `WAVEGEN_CONTAINER=podman` takes podman. Without
-it root has a daemon and an image of the tests' own (`tests/engine.py`); a user has none.
+it root has a daemon and an image of the tests' own (`tests/support/engine.py`); a user has none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-TESTS = Path(__file__).parent.parent / "tests"
+TESTS = Path(__file__).parent.parent / "tests/support"
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """The pages of docs/ that say what the program itself knows: `python scripts/documentation.py [--check]` writes them, or says which differ.
 
 docs/manifest.md is the schema; docs/protection.md is what the policy of an empty manifest makes of every probe; docs/troubleshooting.md is the
-table of messages that `wavegen doctor --message` knows.
+table of messages that `wavegen doctor --message` knows; CONTRIBUTING.md holds the table of packages.
 """
 
 from __future__ import annotations
@@ -12,23 +12,37 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from wavegen.manifest import Manifest
-from wavegen.nodes import Source
-from wavegen.planner import plan
-from wavegen.policy import Policy
-from wavegen.probes import Case, Want
-from wavegen.probes.catalogue import PROBES, cases
-from wavegen.schema import manifest_schema
-from wavegen.troubles import TROUBLES, Trouble
+from wavegen.explain.known_errors import TROUBLES, Trouble
+from wavegen.manifest.json_schema import manifest_schema
+from wavegen.manifest.model import Manifest
+from wavegen.manifest.yaml_nodes import Source
+from wavegen.policy.model import Policy
+from wavegen.policy.planner import plan
+from wavegen.verify.catalogue import PROBES, cases
+from wavegen.verify.model import Case, Want
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests/support"))
+from layers import rows_as_markdown  # noqa: E402  the tests' own table
+
 SHELLS = ("default", "restricted")
 _KINDS = {"string": "text", "integer": "number", "number": "number", "boolean": "true or false", "array": "list", "object": "mapping"}
 
 
 def pages() -> Mapping[str, str]:
     """Every page that is written, by its name."""
-    return {"manifest.md": manifest(), "protection.md": protection(), "troubleshooting.md": troubleshooting()}
+    return {
+        "docs/manifest.md": manifest(),
+        "docs/protection.md": protection(),
+        "docs/troubleshooting.md": troubleshooting(),
+        "CONTRIBUTING.md": contributing((ROOT / "CONTRIBUTING.md").read_text("utf-8")),
+    }
+
+
+def contributing(text: str) -> str:
+    """The page with its table of packages as the tests have it."""
+    before, begin, rest = text.partition("| packages | |\n")
+    return before + rows_as_markdown() + rest[rest.index("\n\n") + 1 :] if begin else text
 
 
 # --- the manifest
@@ -180,13 +194,14 @@ def _entry(trouble: Trouble) -> Iterator[str]:
 
 def main() -> int:
     """Write the pages, or with --check say which are not what they should be."""
-    stale = [name for name, text in pages().items() if not (DOCS / name).exists() or (DOCS / name).read_text("utf-8") != text]
+    wanted = pages()
+    stale = [name for name, text in wanted.items() if not (ROOT / name).exists() or (ROOT / name).read_text("utf-8") != text]
     for name in stale:
         if "--check" in sys.argv[1:]:
-            print(f"docs/{name}: error: is not what the program says (run scripts/documentation.py)", file=sys.stderr)
+            print(f"{name}: error: is not what the program says (run scripts/documentation.py)", file=sys.stderr)
         else:
-            (DOCS / name).write_text(pages()[name], "utf-8")
-            print(f"wrote docs/{name}")
+            (ROOT / name).write_text(wanted[name], "utf-8")
+            print(f"wrote {name}")
     return 1 if stale and "--check" in sys.argv[1:] else 0
 
 

@@ -8,20 +8,20 @@ VERSION = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from wavegen.errors import FenceError as FenceError
-    from wavegen.errors import MachineError as MachineError
-    from wavegen.errors import ManifestError as ManifestError
-    from wavegen.errors import UsageError as UsageError
-    from wavegen.errors import WavegenError as WavegenError
-    from wavegen.sandbox import Result as Result
-    from wavegen.sandbox import Sandbox as Sandbox
+    from wavegen.core.errors import FenceError as FenceError
+    from wavegen.core.errors import MachineError as MachineError
+    from wavegen.core.errors import ManifestError as ManifestError
+    from wavegen.core.errors import UsageError as UsageError
+    from wavegen.core.errors import WavegenError as WavegenError
+    from wavegen.project.library import Result as Result
+    from wavegen.project.library import Sandbox as Sandbox
 else:
     # When they are asked for: the command line imports this module, and needs none of them for most of what it does.
     def __getattr__(name: str) -> object:
         if name in ("Result", "Sandbox"):
-            from wavegen import sandbox as place
+            from wavegen.project import library as place
         elif name in ("FenceError", "MachineError", "ManifestError", "UsageError", "WavegenError"):
-            from wavegen import errors as place
+            from wavegen.core import errors as place
         else:
             message = f"module 'wavegen' has no attribute {name!r}"
             raise AttributeError(message)

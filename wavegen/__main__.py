@@ -7,26 +7,26 @@ def main() -> None:
     """The entry point."""
     match sys.argv[1:]:
         case ["run", *words] if not words or words[0] in ("--", "-s", "--shell") or not words[0].startswith("-"):
-            from wavegen.last_render import run
+            from wavegen.project.last_render import run
 
             run(words)
         case ["start", script, *words]:
-            from wavegen.script_start import start
+            from wavegen.project.script_start import start
 
             start(script, words)
         case ["render", "--check"]:
-            from wavegen.last_render import clean_root
+            from wavegen.project.last_render import clean_root
 
             if clean_root():
                 return
         case ["render"]:
-            from wavegen.last_render import is_up_to_date
+            from wavegen.project.last_render import is_up_to_date
 
             if is_up_to_date():
                 return
         case _:
             pass
-    from wavegen.cli import main as command_line
+    from wavegen.cli.main import main as command_line
 
     command_line()
 

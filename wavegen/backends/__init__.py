@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from wavegen.manifest import BackendName, Output
-from wavegen.policy import Gap, Origin, PersonaPolicy, Plan
+from wavegen.manifest.model import BackendName, Output
+from wavegen.policy.model import Gap, Origin, PersonaPolicy, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +55,21 @@ class Backend(Protocol):
 
 def backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
-    from wavegen.backends import bwrap, claude, compose, docker, flake, gemini, guidance, image, landlock, opencode, programs, srt, tree
+    from wavegen.backends.agents import claude, codex, gemini, instructions, opencode
+    from wavegen.backends.project import flake, plan_files
+    from wavegen.backends.sandboxes import bwrap, compose, docker, image, landlock, srt
 
     return (
-        ("tree", tree),
+        ("tree", plan_files),
         ("flake", flake),
         ("bwrap", bwrap),
         ("landlock", landlock),
         ("docker", docker),
-        ("guidance", guidance),
+        ("guidance", instructions),
         ("claude", claude),
         ("opencode", opencode),
         ("gemini", gemini),
-        ("programs", programs),
+        ("programs", codex),
         ("srt", srt),
         ("image", image),
         ("compose", compose),

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from wavegen.errors import MachineError
-from wavegen.manifest import BackendName, Fallback
-from wavegen.policy import Plan, Policy
-from wavegen.troubles import Trouble, recognise
+from wavegen.core.errors import MachineError
+from wavegen.explain.known_errors import Trouble, recognise
+from wavegen.manifest.model import BackendName, Fallback
+from wavegen.policy.model import Plan, Policy
 
 VERSION = 1
 

@@ -6,8 +6,9 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 
-from wavegen.backends.bwrap import program as filter_file
-from wavegen.backends.rules_file import filter_of_shell, rules_text
+from wavegen.backends.sandboxes.bwrap import program as filter_file
+from wavegen.backends.sandboxes.rules_file import filter_of_shell, rules_text
+from wavegen.core.quote import sh
 from wavegen.doctor import Check, Needs, absent, failed, fine, weaker
 from wavegen.doctor.kernel import NAMESPACES, USERNS, Barrier, barriers, masked, profile_commands, trial
 from wavegen.doctor.machine import Done, Machine
@@ -15,9 +16,8 @@ from wavegen.doctor.programs import launcher_python
 from wavegen.launcher.bwrap import forbids_sandboxes, mount_words, option_words
 from wavegen.launcher.mounts import BIND, DEV, DEV_BIND, EMPTY, FILE, MASK, PROC, RO_BIND, SCRATCH, SYMLINK, Mount
 from wavegen.launcher.rules import read_rules
-from wavegen.manifest import BackendName
-from wavegen.policy import Plan, Policy
-from wavegen.quote import sh
+from wavegen.manifest.model import BackendName
+from wavegen.policy.model import Plan, Policy
 
 GROUP = "bubblewrap"
 INSTALL = "install bubblewrap: apt install bubblewrap, dnf install bubblewrap, or use nix develop"

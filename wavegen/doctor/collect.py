@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from wavegen import backends, project
+from wavegen import backends
+from wavegen.core.errors import UsageError
 from wavegen.doctor import Check, Needs, bubblewrap, engines, failed, fine, kernel, names, nix, programs, weaker
 from wavegen.doctor.machine import Machine
-from wavegen.errors import UsageError
-from wavegen.kept import state
-from wavegen.nodes import Source
-from wavegen.output import Finding, Reason, Tree, unlisted
-from wavegen.planner import plan
-from wavegen.policy import Access, Anchor
-from wavegen.project_root import MANIFEST, OVERLAY
+from wavegen.manifest.yaml_nodes import Source
+from wavegen.policy.model import Access, Anchor
+from wavegen.policy.planner import plan
+from wavegen.project import loader
+from wavegen.project.project_root import MANIFEST, OVERLAY
+from wavegen.project.rendered_tree import Finding, Reason, Tree, unlisted
+from wavegen.project.state_dir import state
 
 _NOTHING = b"metadata: {name: none}\n"
 """What is taken where there is no manifest: the shells that every manifest has."""
@@ -34,11 +35,11 @@ PARTS: tuple[tuple[str, Look], ...] = (
 )
 
 
-def found(manifest: str | None) -> project.Project | None:
+def found(manifest: str | None) -> loader.Project | None:
     """The project to look at; None where there is no manifest here or above and none was named. Raises WavegenError for a bad one."""
     if manifest is None and not _above():
         return None
-    return project.load(manifest, accept=True)
+    return loader.load(manifest, accept=True)
 
 
 def _above() -> bool:
@@ -53,7 +54,7 @@ def _above() -> bool:
     return True
 
 
-def writable(loaded: project.Project | None) -> tuple[str, ...]:
+def writable(loaded: loader.Project | None) -> tuple[str, ...]:
     """Where shells of the project may have put programs: the project, what is kept for it, and what is granted for writing."""
     if loaded is None:
         return ()
@@ -68,14 +69,14 @@ def writable(loaded: project.Project | None) -> tuple[str, ...]:
     return (loaded.root, os.path.dirname(state(loaded.root)), *sorted(granted))
 
 
-def needs_of(loaded: project.Project | None) -> Needs:
+def needs_of(loaded: loader.Project | None) -> Needs:
     """What is asked of the machine."""
     if loaded is None:
         return Needs(plan=plan(Source(MANIFEST, _NOTHING), None, OVERLAY))
     return Needs(plan=loaded.plan, root=loaded.root)
 
 
-def checks(machine: Machine, loaded: project.Project | None, progress: Progress) -> tuple[Check, ...]:
+def checks(machine: Machine, loaded: loader.Project | None, progress: Progress) -> tuple[Check, ...]:
     """Look at everything. `progress` is told what is looked at, and nothing at the end."""
     needs = needs_of(loaded)
     made: list[Check] = []
@@ -89,7 +90,7 @@ def checks(machine: Machine, loaded: project.Project | None, progress: Progress)
     return tuple(made)
 
 
-def tree(loaded: project.Project, needs: Needs) -> Iterator[Check]:
+def tree(loaded: loader.Project, needs: Needs) -> Iterator[Check]:
     """Whether what is rendered is what the manifest says now: what `render --check` finds."""
     fences = tuple(fence for fence in needs.plan.fences() if fence.fenced)
     fatal = [gap for gap in backends.gaps(loaded.plan) if gap.fatal]

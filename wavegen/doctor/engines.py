@@ -7,13 +7,13 @@ import pwd
 import re
 from collections.abc import Iterator
 
-from wavegen.containers import CHOICE
+from wavegen.core.quote import sh
 from wavegen.doctor import Check, Needs, State, absent, failed, fine, weaker
 from wavegen.doctor.machine import Done, Machine
 from wavegen.launcher.engine import INFO
-from wavegen.manifest import BackendName
-from wavegen.policy import Policy
-from wavegen.quote import sh
+from wavegen.manifest.model import BackendName
+from wavegen.policy.model import Policy
+from wavegen.verify.containers import CHOICE
 
 GROUP = "containers"
 SOCKET = "unix:///var/run/docker.sock"

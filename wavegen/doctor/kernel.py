@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wavegen.backends.rules_file import filter_of_shell
+from wavegen.backends.sandboxes.rules_file import filter_of_shell
+from wavegen.core.quote import sh
 from wavegen.doctor import Check, Needs, absent, failed, fine, weaker
 from wavegen.doctor.machine import Machine
-from wavegen.manifest import BackendName, NetworkMode, Seccomp
-from wavegen.quote import sh
+from wavegen.manifest.model import BackendName, NetworkMode, Seccomp
 
 GROUP = "kernel"
 USERNS, CLONE, APPARMOR, UNCONFINED = (

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wavegen.host_facts import landlock_abi
-from wavegen.tools import SYSTEM, within
+from wavegen.core.host_programs import SYSTEM, within
+from wavegen.verify.host_facts import landlock_abi
 
 SECONDS = 10.0
 """How long a trial may take. An engine that does not answer would hang for ever."""

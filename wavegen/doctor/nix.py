@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from wavegen.doctor import Check, Needs, absent, fine, weaker
 from wavegen.doctor.machine import Machine
 from wavegen.doctor.programs import version
-from wavegen.policy import Access, Anchor, HostPath, Policy
-from wavegen.troubles import recognise
+from wavegen.explain.known_errors import recognise
+from wavegen.policy.model import Access, Anchor, HostPath, Policy
 
 GROUP = "nix"
 _FEATURES = {"nix-command", "flakes"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from wavegen.core.host_programs import within
 from wavegen.doctor import Check, Needs, State, absent, failed, fine, names, weaker
 from wavegen.doctor.machine import Done, Machine
-from wavegen.policy import Access, AgentKind, Anchor, PersonaPolicy
-from wavegen.tools import within
+from wavegen.policy.model import Access, AgentKind, Anchor, PersonaPolicy
 
 GROUP, AGENTS = "programs", "agents"
 PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3", "/run/current-system/sw/bin/python3")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from wavegen.core.errors import one_line
+from wavegen.core.terminal import Style, painted
 from wavegen.doctor import VERSION, Check, State, exit_code
-from wavegen.errors import one_line
-from wavegen.terminal import Style, painted
-from wavegen.troubles import Trouble
+from wavegen.explain.known_errors import Trouble
 
 _STYLES = {State.OK: Style.GOOD, State.WEAKER: Style.WARNING, State.MISSING: Style.BAD}
 _OWN = ("export ", "unset ", "nix develop")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Literal
 
-from wavegen.manifest import Seccomp
+from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import Action, Condition, Filter, Rule
 from wavegen.seccomp.syscalls import NAMES, newer
 

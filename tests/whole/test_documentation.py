@@ -1,0 +1,105 @@
+"""The pages of docs/ that the program writes are what it says now."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from helpers import ROOT
+
+from wavegen.manifest.json_schema import manifest_schema
+from wavegen.manifest.yaml_nodes import Source
+from wavegen.policy.model import Access
+from wavegen.policy.planner import plan
+from wavegen.verify.catalogue import PROBES
+
+
+def test_pages_that_are_written_are_what_the_program_says() -> None:
+    done = subprocess.run([sys.executable, "scripts/documentation.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_every_key_has_a_line_and_every_mapping_a_place() -> None:
+    text = (ROOT / "docs/manifest.md").read_text("utf-8")
+    definitions = manifest_schema()["$defs"]
+    for name, definition in definitions.items():
+        section = text.partition(f'<a id="{name.lower()}"></a>')[2].partition("\n## ")[0]
+        assert re.findall(r"^\| `(\w+)` \| \S", section, re.MULTILINE) == list(definition["properties"]), name
+    places = re.findall(r"\(#(\w+)\)", text)
+    assert set(places) <= {name.lower() for name in definitions}
+    assert len(places) >= len(definitions) - 1
+
+
+def test_every_probe_has_a_line_and_what_is_critical_is_held() -> None:
+    rows = re.findall(r"^\| (\w+) \| (.+?) \| (\w+) \| ([\w ]*) \| ([\w ]*) \|$", (ROOT / "docs/protection.md").read_text("utf-8"), re.MULTILINE)
+    questions = {probe.id: probe.question for probe in PROBES}
+    assert {name: question.replace("\\|", "|") for name, question, *_ in rows}.items() <= questions.items()
+    # What a manifest without any grants, limits or personas has nothing to do with is not there.
+    assert len(rows) > 0.8 * len(questions)
+    critical = [row for row in rows if row[2] == "critical"]
+    assert len(critical) > 40
+    assert [row[0] for row in critical if row[4] not in ("held", "")] == []
+    # `default` has the host's network.
+    assert [row[0] for row in critical if row[3] not in ("held", "") and not row[0].startswith("N")] == []
+
+
+# --- coming from something else
+
+MIGRATION = (ROOT / "docs/migration.md").read_text("utf-8")
+
+
+def test_the_manifest_of_the_bwrap_script_grants_what_the_script_does(tmp_path: Path) -> None:
+    (manifest,) = re.findall(r"```yaml\n(.*?)```", MIGRATION, re.DOTALL)
+    shell = plan(Source("wave.yaml", manifest.encode()), None, "wave.sandbox.yaml").shell("default")
+    assert shell is not None
+    granted = {(str(rule.path), rule.access) for rule in shell.paths if rule.origin.at}
+    assert granted == {("~/.gitconfig", Access.READ), ("~/.cache/go-build", Access.WRITE)}
+    assert "ANTHROPIC_API_KEY" in {rule.name for rule in shell.environment if rule.value is None}
+
+
+def test_every_key_of_the_table_is_one_of_the_manifest() -> None:
+    known = {key for definition in manifest_schema()["$defs"].values() for key in definition["properties"]}
+    rows = re.findall(r"^\| (?:`|--|[^|]*`)[^|]* \| ([^|]*) \| [^|]*\|$", MIGRATION, re.MULTILINE)
+    keys = {key for cell in rows for key in re.findall(r"`(?:\w+: \{\w+: \{)?(\w+)(?:: |`)", cell)}
+    assert len(keys) >= 8
+    assert keys - known - {"strict", "off"} == set()
+
+
+# --- the picture
+
+
+def test_the_picture_shows_what_a_terminal_does() -> None:
+    code = "import sys; sys.path.insert(0, 'scripts'); from picture import picture; print(picture(['$ x <y>', 'it works, and is stopped', 'w ' * 80]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    root = ET.fromstring(done.stdout)
+    lines = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert lines[:2] == ["$ x <y>", "it works, and is stopped"]
+    assert len(lines) == 4
+    assert [span.text for span in root.iter("{http://www.w3.org/2000/svg}tspan")] == ["$", "works", "stopped"]
+
+
+def test_the_picture_that_is_shown_is_of_the_demo() -> None:
+    root = ET.fromstring((ROOT / "docs/demo.svg").read_text("utf-8"))
+    text = "\n".join("".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    assert "$ make demo" in text
+    assert re.search(r"shell restricted: fenced, 1\d\d held, 0 broken", text)
+
+
+def test_every_link_within_the_documentation_leads_somewhere() -> None:
+    pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md"))
+    for page in pages:
+        text = page.read_text("utf-8")
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if "://" in link:
+                continue
+            path, _, place = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.exists(), (page.name, link)
+            if place:
+                headings = {
+                    re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+                }
+                assert place in headings | set(re.findall(r'<a id="(\w+)">', target.read_text("utf-8"))), (page.name, link)

@@ -1,0 +1,1 @@
+"""The settings and instructions of the agents' own programs."""

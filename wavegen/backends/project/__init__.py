@@ -1,0 +1,1 @@
+"""What belongs to the project and to no sandbox: plan.json with its neighbours, and the flake."""

@@ -1,0 +1,1 @@
+"""The sandboxes: rules files and the wrappers, Landlock, docker, compose, images, srt."""

@@ -1,0 +1,1 @@
+"""The proof from inside a shell: a testbed, attempts, verdicts and reports."""
