@@ -499,26 +499,23 @@ class _Screen:
 
 
 TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
-    function.__name__: function
-    for function in (
-        planted_links,
-        project_is_home,
-        left_behind,
-        orphaned,
-        unaudited,
-        reopened_input,
-        kept_input,
-        open_directory,
-        exchanged,
-        unreadable_repository,
-        killed_early,
-        own_repository,
-        foreign_code,
-        exit_status,
-        forged,
-        unfenceable,
-        interactive,
-    )
+    "planted_links": planted_links,
+    "project_is_home": project_is_home,
+    "left_behind": left_behind,
+    "orphaned": orphaned,
+    "unaudited": unaudited,
+    "reopened_input": reopened_input,
+    "kept_input": kept_input,
+    "open_directory": open_directory,
+    "exchanged": exchanged,
+    "unreadable_repository": unreadable_repository,
+    "killed_early": killed_early,
+    "own_repository": own_repository,
+    "foreign_code": foreign_code,
+    "exit_status": exit_status,
+    "forged": forged,
+    "unfenceable": unfenceable,
+    "interactive": interactive,
 }
 
 

@@ -135,4 +135,9 @@ def another_server(places: Iterable[tuple[str, int]], asked: str, ways: Iterable
             yield _one(way, host, port, asked, canary)
 
 
-ATTEMPTS = {function.__name__: function for function in (by_name, passed_through, host_ports, another_server)}
+ATTEMPTS = {
+    "by_name": by_name,
+    "passed_through": passed_through,
+    "host_ports": host_ports,
+    "another_server": another_server,
+}

@@ -445,10 +445,32 @@ def working_directory(directory: str) -> Iterator[Answer]:
 
 
 ATTEMPTS = {
-    function.__name__: function
-    for function in (
-        canaries, host_inodes, opens, listing, names, creates, creates_named, writes, writes_back, renames, replaces, exchanges, symlinks,
-        hardlinks, upwards, descriptors, handles, devices, reaches_host, setuid, capable, fifos, sizes, handed_down, accessible, other_things,
-        works, working_directory,
-    )
-}  # fmt: skip
+    "canaries": canaries,
+    "host_inodes": host_inodes,
+    "opens": opens,
+    "listing": listing,
+    "names": names,
+    "creates": creates,
+    "creates_named": creates_named,
+    "writes": writes,
+    "writes_back": writes_back,
+    "renames": renames,
+    "replaces": replaces,
+    "exchanges": exchanges,
+    "symlinks": symlinks,
+    "hardlinks": hardlinks,
+    "upwards": upwards,
+    "descriptors": descriptors,
+    "handles": handles,
+    "devices": devices,
+    "reaches_host": reaches_host,
+    "setuid": setuid,
+    "capable": capable,
+    "fifos": fifos,
+    "sizes": sizes,
+    "handed_down": handed_down,
+    "accessible": accessible,
+    "other_things": other_things,
+    "works": works,
+    "working_directory": working_directory,
+}

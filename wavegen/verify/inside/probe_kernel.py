@@ -170,8 +170,13 @@ def network_settings() -> Iterator[Answer]:
 
 
 ATTEMPTS = {
-    function.__name__: function
-    for function in (
-        calls, families, personality, foreign_calls, x32_calls, unfiltered, clock_and_names, threads_without_clone3, network_settings,
-    )
-}  # fmt: skip
+    "calls": calls,
+    "families": families,
+    "personality": personality,
+    "foreign_calls": foreign_calls,
+    "x32_calls": x32_calls,
+    "unfiltered": unfiltered,
+    "clock_and_names": clock_and_names,
+    "threads_without_clone3": threads_without_clone3,
+    "network_settings": network_settings,
+}

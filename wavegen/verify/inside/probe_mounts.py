@@ -192,8 +192,9 @@ def libc_mount(source: bytes, target: bytes, flags: int, kind: bytes | None = No
 
 
 ATTEMPTS = {
-    function.__name__: function
-    for function in (
-        writable_mounts, writable_to_root, fills, strange_mounts, mounts,
-    )
-}  # fmt: skip
+    "writable_mounts": writable_mounts,
+    "writable_to_root": writable_to_root,
+    "fills": fills,
+    "strange_mounts": strange_mounts,
+    "mounts": mounts,
+}

@@ -252,6 +252,15 @@ def names_in_variables(names: Iterable[str]) -> Iterator[Answer]:
 
 
 ATTEMPTS = {
-    function.__name__: function
-    for function in (routes, protocols, name_servers, servers, abstract, listed_abstract, sockets, planted_sockets, walk, listens, names_in_variables)
+    "routes": routes,
+    "protocols": protocols,
+    "name_servers": name_servers,
+    "servers": servers,
+    "abstract": abstract,
+    "listed_abstract": listed_abstract,
+    "sockets": sockets,
+    "planted_sockets": planted_sockets,
+    "walk": walk,
+    "listens": listens,
+    "names_in_variables": names_in_variables,
 }

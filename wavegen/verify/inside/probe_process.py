@@ -430,10 +430,30 @@ def git_commands(git: str, directory: str) -> Iterator[Answer]:
 
 
 ATTEMPTS = {
-    function.__name__: function
-    for function in (
-        signals, traces, memory_file, listed, environments, command_lines, roots, same_namespaces, new_privileges, capabilities, setuid_programs,
-        new_namespaces, new_user_namespace, enters_namespaces, other_users, groups, becomes_root, shared_memory, real_time, starts, allocates,
-        bounds, host_name, programs, locks, git_commands,
-    )
-}  # fmt: skip
+    "signals": signals,
+    "traces": traces,
+    "memory_file": memory_file,
+    "listed": listed,
+    "environments": environments,
+    "command_lines": command_lines,
+    "roots": roots,
+    "same_namespaces": same_namespaces,
+    "new_privileges": new_privileges,
+    "capabilities": capabilities,
+    "setuid_programs": setuid_programs,
+    "new_namespaces": new_namespaces,
+    "new_user_namespace": new_user_namespace,
+    "enters_namespaces": enters_namespaces,
+    "other_users": other_users,
+    "groups": groups,
+    "becomes_root": becomes_root,
+    "shared_memory": shared_memory,
+    "real_time": real_time,
+    "starts": starts,
+    "allocates": allocates,
+    "bounds": bounds,
+    "host_name": host_name,
+    "programs": programs,
+    "locks": locks,
+    "git_commands": git_commands,
+}

@@ -139,9 +139,15 @@ def escapes() -> Iterator[Answer]:
 
 
 ATTEMPTS = {
-    function.__name__: function
-    for function in (
-        variables, other_values, foreign_variables, suspicious_variables, search_path, unlisted_variables, types_into_terminal, own_terminal,
-        pastes_into_terminal, callers_group, escapes,
-    )
-}  # fmt: skip
+    "variables": variables,
+    "other_values": other_values,
+    "foreign_variables": foreign_variables,
+    "suspicious_variables": suspicious_variables,
+    "search_path": search_path,
+    "unlisted_variables": unlisted_variables,
+    "types_into_terminal": types_into_terminal,
+    "own_terminal": own_terminal,
+    "pastes_into_terminal": pastes_into_terminal,
+    "callers_group": callers_group,
+    "escapes": escapes,
+}
