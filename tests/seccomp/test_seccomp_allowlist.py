@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bpf_interpreter import instructions, run
+from bpf_interpreter import instructions, run, run_each
 from conftest import TOOLS
 from engine import Engine, Podman
 from helpers import MINIMAL, call, project
@@ -105,8 +105,8 @@ def test_libseccomp_answers_as_our_program_does(seccomp: Seccomp, sockets: Socke
         if not name or name in theirs["unknown"]:  # type: ignore[operator]
             assert run(other, arch.value, number) == unlisted.value, name or number
             continue
-        for arguments in arguments_of(name):
-            here, there = run(ours, arch.value, number, arguments), run(other, arch.value, number, arguments)
+        asked_of = arguments_of(name)
+        for arguments, here, there in zip(asked_of, run_each(ours, arch.value, number, asked_of), run_each(other, arch.value, number, asked_of), strict=True):
             assert here == there, f"{name}{tuple(map(hex, arguments))}: {here:#x}, libseccomp {there:#x}"
     for foreign, number in ((0x40000003, 20), (0xC000003E, 0x40000001), (0x40000028, 20)):
         assert run(other, foreign, number) != Action.ALLOW.value

@@ -6,6 +6,7 @@ It is as strict as the kernel's checks (bpf_check_classic, seccomp_check_filter)
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 KNOWN = {
     0x20, 0x80, 0x00, 0x01, 0x02, 0x03, 0x60, 0x61, 0x06, 0x16, 0x07, 0x87,
@@ -36,12 +37,36 @@ def instructions(blob: bytes) -> list[tuple[int, int, int, int]]:
 
 def run(program: list[tuple[int, int, int, int]], arch: int, number: int, arguments: tuple[int, ...] = (), *, pointer: int = 0) -> int:
     """The program's answer to a call."""
+    return run_each(program, arch, number, (arguments,), pointer=pointer)[0]
+
+
+def run_each(program: list[tuple[int, int, int, int]], arch: int, number: int, many: Sequence[tuple[int, ...]], *, pointer: int = 0) -> list[int]:
+    """Its answers to a call with each of these arguments. Up to where it looks at an argument it is run once."""
+    state = (0, 0, 0, (0,) * 16)
+    answer, state = _run(program, _data(arch, number, (), pointer), state, stop=True)
+    if answer is not None:
+        return [answer] * len(many)
+    found = [_run(program, _data(arch, number, arguments, pointer), state, stop=False)[0] for arguments in many]
+    return [answer for answer in found if answer is not None]
+
+
+def _data(arch: int, number: int, arguments: tuple[int, ...], pointer: int) -> bytes:
+    """struct seccomp_data."""
     padded = (*arguments, *(0,) * (6 - len(arguments)))
-    data = DATA.pack(number & 0xFFFFFFFF, arch, pointer, *(argument & (1 << 64) - 1 for argument in padded))
-    accumulator = index = place = 0
-    memory = [0] * 16
+    return DATA.pack(number & 0xFFFFFFFF, arch, pointer, *(argument & (1 << 64) - 1 for argument in padded))
+
+
+_State = tuple[int, int, int, tuple[int, ...]]
+"""Place, accumulator, index, memory."""
+
+
+def _run(program: list[tuple[int, int, int, int]], data: bytes, state: _State, *, stop: bool) -> tuple[int | None, _State]:
+    """The answer, or with `stop` none where it looks at more than number and architecture, and the state before it does."""
+    place, accumulator, index, memory = *state[:3], list(state[3])
     while True:
         code, true, false, value = program[place]
+        if stop and code == 0x20 and value >= 8:
+            return None, (place, accumulator, index, tuple(memory))
         place += 1
         operand = index if code & 8 else value
         match code:
@@ -64,9 +89,9 @@ def run(program: list[tuple[int, int, int, int]], arch: int, number: int, argume
             case 0x87:
                 accumulator = index
             case 0x06:
-                return value
+                return value, state
             case 0x16:
-                return accumulator
+                return accumulator, state
             case 0x54 | 0x5C:
                 accumulator &= operand
             case 0x44 | 0x4C:

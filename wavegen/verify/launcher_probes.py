@@ -93,7 +93,8 @@ def orphaned(entry: Entry) -> Iterator[Answer]:
             time.sleep(_SETTLED)
             # Stopped first: whoever sees another one end would end the command.
             os.kill(process.pid, signal.SIGSTOP)
-            for pid in _children(process.pid) if wholly else ():
+            # Outside nobody keeps a command: these would be its own processes.
+            for pid in _children(process.pid) if wholly and entry.fenced else ():
                 os.kill(pid, signal.SIGKILL)
             os.kill(process.pid, signal.SIGKILL)
             _ended(process)
