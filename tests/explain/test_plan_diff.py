@@ -229,7 +229,7 @@ def test_a_plan_is_its_own_equal() -> None:
 def test_the_way_back_is_the_mirror() -> None:
     dice = random.Random(7)
     some = manifests()
-    pairs = [(dice.choice(some), dice.choice(some)) for _ in range(40)] + [(one, other) for one, other in itertools.pairwise(some)]
+    pairs = [(dice.choice(some), dice.choice(some)) for _ in range(20)] + list(itertools.pairwise(some))[::3]
     changed = 0
     for (name, one), (other_name, other) in pairs:
         there, back = compare(one, other), compare(other, one)
