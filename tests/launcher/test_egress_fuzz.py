@@ -22,10 +22,14 @@ from typing import Any
 
 import pytest
 from egress_reference import Entry, Lists, allowed, host_of
-from egress_reference import egress as part_of
 from helpers import until
 
-wire, egress_of, rules_of, log_of, names = (part_of(part) for part in ("protocols", "serve", "rules", "log", "names"))
+from wavegen.launcher.egress import log as log_of
+from wavegen.launcher.egress import names
+from wavegen.launcher.egress import protocols as wire
+from wavegen.launcher.egress import rules as rules_of
+from wavegen.launcher.egress import serve as egress_of
+
 Bad = (wire.BadMessageError, names.BadNameError)
 
 # A test of its own tells of this.

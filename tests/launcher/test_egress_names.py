@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from egress_reference import Address, authority_of, egress, host_of
+from egress_reference import Address, authority_of, host_of
 
-names, special_names = egress("names"), egress("special_names")
+from wavegen.launcher.egress import names, special_names
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -7,13 +7,13 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from egress_reference import Entry, Lists, allowed, allowed_text, egress, host_of
+from egress_reference import Entry, Lists, allowed, allowed_text, host_of
 
 from wavegen.core.errors import Location
+from wavegen.launcher.egress import names
+from wavegen.launcher.egress import rules as rules_of
 from wavegen.manifest.decoder import Text
 from wavegen.policy import domains
-
-names, rules_of = egress("names"), egress("rules")
 
 
 def flags(entry: Entry) -> str:

@@ -9,10 +9,15 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from egress_reference import egress as part_of
 from helpers import LINEAR, growth
 
-wire, egress_of, dns_of, rules_of, log_of = (part_of(part) for part in ("protocols", "serve", "dns", "rules", "log"))
+from wavegen.launcher.egress import dns as dns_of
+from wavegen.launcher.egress import log as log_of
+from wavegen.launcher.egress import names
+from wavegen.launcher.egress import protocols as wire
+from wavegen.launcher.egress import rules as rules_of
+from wavegen.launcher.egress import serve as egress_of
+
 Bad = wire.BadMessageError
 
 
@@ -416,8 +421,8 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused(data: bytes) -> None:
 )
 def test_an_authority_that_is_no_host_goes_no_further_than_the_decision(authority: bytes) -> None:
     request = wire.http_request(head(b"GET http://" + authority + b"/ HTTP/1.1", b"Host: " + authority))
-    with pytest.raises(part_of("names").BadNameError):
-        part_of("names").authority(request.authority, port=80)
+    with pytest.raises(names.BadNameError):
+        names.authority(request.authority, port=80)
 
 
 def test_a_head_of_just_16_kib_is_read() -> None:
@@ -571,7 +576,6 @@ def test_a_socks_request_is_read(data: bytes, host: bytes, port: int) -> None:
 
 
 def test_x34_an_address_in_socks_meets_the_rules_of_addresses() -> None:
-    names = part_of("names")
     _, host, _, _ = wire.socks_request(socks(4, bytes(10) + b"\xff\xff\x7f\0\0\1"))
     assert names.target(host).address == b"\x7f\0\0\1"
     _, host, _, _ = wire.socks_request(socks(3, b"\x0agithub.com"[:1] + b"127.0.0.\x001"))
@@ -806,5 +810,5 @@ def test_x29_the_time_of_a_hello_grows_with_its_length_alone() -> None:
     ],
 )
 def test_x28_the_server_name_is_the_name_that_was_judged(said: tuple[bytes, ...], entry: str, flags: str, reason: str) -> None:
-    target = part_of("names").target(entry.encode())
+    target = names.target(entry.encode())
     assert egress_of._unfit(said, target, rules_of.Rule(entry, "line 1", flags)) == reason

@@ -10,13 +10,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from egress_reference import Entry, Lists, allowed_text, egress
+from egress_reference import Entry, Lists, allowed_text
 from helpers import ROOT, project
 
 from wavegen.backends.sandboxes.rules_file import base_text, rules_text
 from wavegen.core.errors import Location, UsageError
 from wavegen.explain.model import Verdict
 from wavegen.explain.targets import Kind, explain
+from wavegen.launcher.egress import metadata, names, special_names
+from wavegen.launcher.egress import rules as rules_of
 from wavegen.launcher.filtered import network_rules
 from wavegen.launcher.rules import read_rules
 from wavegen.manifest.decoder import Text
@@ -27,8 +29,6 @@ from wavegen.policy.model import Policy
 from wavegen.project.loader import Project, load
 from wavegen.verify import expect_network
 from wavegen.verify.model import Want
-
-names, rules_of, special_names, metadata = (egress(part) for part in ("names", "rules", "special_names", "metadata"))
 
 MANIFEST = """\
 metadata: {name: hosts}

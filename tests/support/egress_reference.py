@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import ipaddress
 import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 
 _LETTERS = frozenset(string.ascii_lowercase + string.digits + "_-")
 _METADATA = ("metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal")
 _OF_THE_LINK = ("localhost", "local", "localdomain", "invalid", "onion")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-
-
-def egress(module: str) -> ModuleType:
-    """A module of wavegen/launcher/egress."""
-    return importlib.import_module(f"wavegen.launcher.egress.{module}")
 
 
 @dataclass(frozen=True, slots=True)
