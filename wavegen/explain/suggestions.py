@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -240,7 +240,7 @@ def _denied(named: Iterable[_Named]) -> Iterator[str]:
         yield f"# {entry} is refused by {by}  # {_history(group)}"
 
 
-def _by(named: Iterable[_Named], key: Any) -> Iterator[tuple[Any, list[_Named]]]:
+def _by(named: Iterable[_Named], key: Callable[[_Named], Any]) -> Iterator[tuple[Any, list[_Named]]]:
     for value, group in groupby(sorted(named, key=key), key=key):
         yield value, list(group)
 
