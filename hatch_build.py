@@ -30,11 +30,11 @@ class CustomBuildHook(BuildHookInterface):
         try:
             from wavegen.cli.completion import completion_script
             from wavegen.cli.main import cli
-            from wavegen.cli.manual_pages import pages
+            from wavegen.cli.manual_pages import render_manual_pages
         finally:
             sys.path.remove(self.root)
         self._directory = Path(tempfile.mkdtemp())
-        files = {f"share/man/man1/{name}": text for name, text in pages(cli).items()}
+        files = {f"share/man/man1/{name}": text for name, text in render_manual_pages(cli).items()}
         files |= {place: completion_script(cli, shell) for shell, place in _COMPLETIONS.items()}
         for number, (place, text) in enumerate(sorted(files.items())):
             file = self._directory / str(number)

@@ -13,7 +13,7 @@ from side_by_side import RUNS, Measured, bwrap_of, once, show, take_turns
 
 from wavegen.launcher.arguments import Arguments
 from wavegen.launcher.bwrap_start import BwrapStart
-from wavegen.launcher.mounts import resolve
+from wavegen.launcher.mounts import resolve_mounts
 from wavegen.launcher.rules import read_rules
 from wavegen.launcher.start import Session
 
@@ -98,7 +98,7 @@ def last_step(project: Path, shell: str) -> list[str]:
     arguments = Arguments(rules, ["--project", str(project), "--", *COMMAND])
     session = Session(rules, arguments, dict(os.environ), own, str(project / ".wavegen/bin" / shell))
     session.find_places()
-    start = BwrapStart(session, session.program("bwrap"), resolve(rules, session.places, session.host))
+    start = BwrapStart(session, session.locate_program("bwrap"), resolve_mounts(rules, session.places, session.host))
     words = start.inside_words(0)
     at = words.index("--life")
     return words[:at] + words[at + 2 :]

@@ -17,8 +17,8 @@ from wavegen.manifest.json_schema import manifest_schema
 from wavegen.manifest.model import Manifest
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Policy
-from wavegen.policy.planner import plan
-from wavegen.verify.catalogue import PROBES, cases
+from wavegen.policy.planner import plan_manifest
+from wavegen.verify.catalogue import PROBES, cases_for_policy
 from wavegen.verify.model import Case, Want
 
 ROOT = Path(__file__).parent.parent
@@ -125,7 +125,7 @@ def _cell(text: str) -> str:
 
 def protection() -> str:
     """What every probe finds in the fenced shells that an empty manifest has."""
-    made = plan(Source("wave.yaml", b"metadata: {name: project}\n"), None, "wave.sandbox.yaml")
+    made = plan_manifest(Source("wave.yaml", b"metadata: {name: project}\n"), None, "wave.sandbox.yaml")
     found = {shell.name: _by_probe(shell) for shell in made.shells}
     tables = []
     for group, probes in groupby(PROBES, key=lambda probe: probe.group):
@@ -148,7 +148,7 @@ it is the control, in which each of these must be reached for the answer to coun
 
 
 def _by_probe(shell: Policy) -> Mapping[str, tuple[Case, ...]]:
-    ordered = sorted(cases(shell), key=lambda case: case.probe.id)
+    ordered = sorted(cases_for_policy(shell), key=lambda case: case.probe.id)
     return {name: tuple(some) for name, some in groupby(ordered, key=lambda case: case.probe.id)}
 
 

@@ -7,17 +7,17 @@ def main() -> None:
     """The entry point."""
     match sys.argv[1:]:
         case ["run", *words] if not words or words[0] in ("--", "-s", "--shell") or not words[0].startswith("-"):
-            from wavegen.project.last_render import run
+            from wavegen.project.last_render import run_if_unchanged
 
-            run(words)
+            run_if_unchanged(words)
         case ["start", script, *words]:
-            from wavegen.project.script_start import start
+            from wavegen.project.script_start import start_script
 
-            start(script, words)
+            start_script(script, words)
         case ["render", "--check"]:
-            from wavegen.project.last_render import clean_root
+            from wavegen.project.last_render import unchanged_project_root
 
-            if clean_root():
+            if unchanged_project_root():
                 return
         case ["render"]:
             from wavegen.project.last_render import is_up_to_date

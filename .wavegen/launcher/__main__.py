@@ -22,7 +22,7 @@ import posix
 _LARGEST = 4 << 20  # bytes of a file that is loaded
 
 
-def read(path):
+def read_plain_file(path):
     """The content of a file that is no link, up to a bound. Raises OSError."""
     handle = posix.open(path, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC)
     try:
@@ -31,7 +31,7 @@ def read(path):
         posix.close(handle)
 
 
-def status(path):
+def file_status_bytes(path):
     """What changes when a file or directory does; empty where it is not there, or a link."""
     try:
         found = posix.lstat(path)
@@ -40,7 +40,7 @@ def status(path):
     return b"%d %d %d %d" % (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_mode) if found.st_mode & 0o170000 != 0o120000 else b""
 
 
-def identity(handle):
+def file_identity(handle):
     """What no one can choose of a file: its inode and the time of its last change."""
     found = posix.fstat(handle)
     return b"%d %d\n" % (found.st_ino, found.st_ctime_ns)
@@ -82,7 +82,7 @@ def noted_identity(own, name):
             posix.close(handle)
 
 
-def load(tree, own):
+def load_modules(tree, own):
     """The modules that are always needed, in their order, the others by name, and the cache's identity: from it where nothing has changed since."""
     name = "launcher-" + sys.implementation.cache_tag
     cache = own + "/__pycache__/" + name
@@ -92,24 +92,34 @@ def load(tree, own):
         # A pull request may bring such a file, and marshal must not read what others wrote.
         handle = posix.open(cache, posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_NONBLOCK | posix.O_CLOEXEC)
         try:
-            known = identity(handle)
+            known = file_identity(handle)
             text = posix.read(handle, min(posix.fstat(handle).st_size, _LARGEST)) if known == noted_identity(own, name) else b""
         finally:
             posix.close(handle)
         end = text.index(b"\0\0")
         version, *noted = text[:end].split(b"\0")
-        if version == b"%d" % sys.hexversion and status(own + "/__pycache__") and (tree + "/lock.json").encode("utf-8", "surrogateescape") in noted[:1]:
+        if (
+            version == b"%d" % sys.hexversion
+            and file_status_bytes(own + "/__pycache__")
+            and (tree + "/lock.json").encode("utf-8", "surrogateescape") in noted[:1]
+        ):
             for number in range(0, len(noted), 2):
-                if status(noted[number]) != noted[number + 1] or not noted[number + 1]:
+                if file_status_bytes(noted[number]) != noted[number + 1] or not noted[number + 1]:
                     break
             else:
                 others = end + 6 + int.from_bytes(text[end + 2 : end + 6], "little")
                 return marshal.loads(memoryview(text)[end + 6 : others]), memoryview(text)[others:], known  # noqa: S302
     except (OSError, ValueError, EOFError, TypeError, IndexError):
         pass
-    slowly = {"__name__": "checked_files", "read": read, "status": status, "identity": identity, "open_state": open_state}
-    exec(compile(read(own + "/checked_files.py"), own + "/checked_files.py", "exec"), slowly)  # noqa: S102
-    return slowly["check"](tree, own, cache)
+    slowly = {
+        "__name__": "checked_files",
+        "read_plain_file": read_plain_file,
+        "file_status_bytes": file_status_bytes,
+        "file_identity": file_identity,
+        "open_state": open_state,
+    }
+    exec(compile(read_plain_file(own + "/checked_files.py"), own + "/checked_files.py", "exec"), slowly)  # noqa: S102
+    return slowly["check_rendered_tree"](tree, own, cache)
 
 
 class _Checked:
@@ -134,7 +144,7 @@ class _Checked:
         exec(marshal.loads(self.modules[module.__spec__.origin]), module.__dict__)  # noqa: S102, S302
 
 
-def run():
+def run_launcher():
     """Find the launcher's modules and start."""
     sys.dont_write_bytecode = True
     handle = posix.open(__file__.rpartition("/")[0] or ".", posix.O_PATH | posix.O_DIRECTORY | posix.O_CLOEXEC)
@@ -143,7 +153,7 @@ def run():
     package = sys.modules["launcher"] = type(sys)("launcher")
     package.__path__ = [own]
     if own.endswith("/.wavegen/launcher") and not own.startswith(("/nix/store/", "/gnu/store/")):
-        always, others, package.cache = load(own.rpartition("/")[0], own)
+        always, others, package.cache = load_modules(own.rpartition("/")[0], own)
         sys.meta_path.insert(0, _Checked(others))
         package.__path__ = []
         for name, code in always:
@@ -157,7 +167,7 @@ def run():
 
 if __name__ == "__main__":
     try:
-        run()
+        run_launcher()
     except MemoryError:
         posix.write(2, b"wavegen: error: there is too little memory to start (raise ulimit -d and ulimit -v)\n")
         posix._exit(125)  # noqa: SLF001

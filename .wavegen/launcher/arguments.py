@@ -47,9 +47,9 @@ class Arguments:
             if rest[0] == "--":
                 rest.pop(0)
                 break
-            if option in _VALUES and self._has(option):
+            if option in _VALUES and self._accepts_option(option):
                 rest.pop(0)
-                self._take(option, value if equals else rest.pop(0) if rest else "")
+                self._set_option(option, value if equals else rest.pop(0) if rest else "")
             elif rest[0] == "--print-fence" or (rest[0] == "--print" and not rules.agents):
                 # Of agents --print is an option, too.
                 self.wants_print = bool(rest.pop(0))
@@ -58,45 +58,45 @@ class Arguments:
             elif rules.agents and not self.is_instead:
                 break
             else:
-                self._refuse(f"unknown option {rest[0]}")
+                self._refuse_usage(f"unknown option {rest[0]}")
         self.command = rest
 
     @property
     def starts_agent(self) -> bool:
         """Whether a persona's agent is started, and not a command in its place."""
-        return bool(self._rules.value("persona")) and not self.is_instead
+        return bool(self._rules.setting_value("persona")) and not self.is_instead
 
-    def _has(self, option: str) -> bool:
-        return (option != "--connect-to" or self._rules.is_proxied) and (option != "--adapter" or bool(self._rules.value("persona")))
+    def _accepts_option(self, option: str) -> bool:
+        return (option != "--connect-to" or self._rules.filters_connections) and (option != "--adapter" or bool(self._rules.setting_value("persona")))
 
-    def _take(self, option: str, value: str) -> None:
+    def _set_option(self, option: str, value: str) -> None:
         if not value:
-            self._refuse(f"{option} needs {_VALUES[option]}")
+            self._refuse_usage(f"{option} needs {_VALUES[option]}")
         if option == "--connect-to":
             self.connect_to.append(value)
         elif option == "--report":
-            self.report = self._descriptor(value)
+            self.report = self._parse_descriptor(value)
         else:
             setattr(self, option[2:], value)
 
-    def _descriptor(self, text: str) -> int:
+    def _parse_descriptor(self, text: str) -> int:
         if text.isascii() and text.isdigit() and 2 < int(text) < _LARGEST_DESCRIPTOR:
             try:
                 posix.fstat(int(text))
             except OSError:
-                self._refuse(f"--report needs {_VALUES['--report']}")
+                self._refuse_usage(f"--report needs {_VALUES['--report']}")
             try:
                 posix.write(int(text), b"")
             except OSError as failed:
                 raise CannotStartError(f"the report cannot be written: {failed.strerror}", "open the descriptor for writing") from None
             return int(text)
-        self._refuse(f"--report needs {_VALUES['--report']}")
+        self._refuse_usage(f"--report needs {_VALUES['--report']}")
 
-    def _refuse(self, what: str) -> NoReturn:
-        last = "[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND..." if self._rules.value("persona") else "[--] [COMMAND [ARGUMENT...]]"
-        shown = "--print-fence" if self._rules.value("persona") else "--print"
-        proxied = " [--connect-to NAME:PORT:ADDRESS:PORT]" if self._rules.is_proxied else ""
-        raise CannotStartError(what, f"usage: {self._rules.value('shell')} [--project DIR] [{shown}] [--report FD]{proxied} {last}")
+    def _refuse_usage(self, what: str) -> NoReturn:
+        last = "[--adapter NAME] [--] [WORD-FOR-THE-AGENT...] | --exec COMMAND..." if self._rules.setting_value("persona") else "[--] [COMMAND [ARGUMENT...]]"
+        shown = "--print-fence" if self._rules.setting_value("persona") else "--print"
+        proxied = " [--connect-to NAME:PORT:ADDRESS:PORT]" if self._rules.filters_connections else ""
+        raise CannotStartError(what, f"usage: {self._rules.setting_value('shell')} [--project DIR] [{shown}] [--report FD]{proxied} {last}")
 
 
 def agent_words(rules: Rules, arguments: Arguments, *, sandboxed: bool = True) -> list[str]:
@@ -104,7 +104,7 @@ def agent_words(rules: Rules, arguments: Arguments, *, sandboxed: bool = True) -
 
     Raises CannotStartError where the persona has no such adapter.
     """
-    persona, names = rules.value("persona"), ", ".join(name for name, _ in rules.agents)
+    persona, names = rules.setting_value("persona"), ", ".join(name for name, _ in rules.agents)
     if not names:
         raise CannotStartError(f"persona {persona} has no adapter, and with it no program", "name one in the manifest, or start a command with --exec")
     words = [word for name, words in rules.agents if arguments.adapter in ("", name) for word in words]

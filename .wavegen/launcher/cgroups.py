@@ -35,59 +35,60 @@ class Groups:
         wanted = ["pids", "memory", *(["cpu"] if bounds.cpus else [])]
         with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as stream:
             own = [line.rstrip("\n").split(":", 2) for line in stream]
-        places = _unified(own, wanted) if _exists(f"{_ROOT}/cgroup.controllers") else _by_controller(own, wanted)
-        self._make(list(dict.fromkeys(places)))
+        places = _unified_parents(own, wanted) if _path_exists(f"{_ROOT}/cgroup.controllers") else _controller_parents(own, wanted)
+        self._make_cgroups(list(dict.fromkeys(places)))
         for path in self.paths:
-            self._bound(path, bounds)
+            self._write_bounds(path, bounds)
         if not bounds.cpus:
             self.held.add("cpu")
 
     @property
-    def missing(self) -> list[str]:
+    def unbounded_resources(self) -> list[str]:
         """What they do not bound."""
         return [name for name in ("pids", "memory", "cpu") if name not in self.held]
 
-    def _make(self, places: list[str]) -> None:
+    def _make_cgroups(self, places: list[str]) -> None:
         for place in places:
             _remove_stale(place)
             path = f"{place}/wavegen-{posix.getpid()}"
             try:
                 posix.mkdir(path)
             except OSError:
-                self.leave()
+                self.remove_cgroups()
                 return
             self.paths.append(path)
 
-    def _bound(self, path: str, bounds: Bounds) -> None:
+    def _write_bounds(self, path: str, bounds: Bounds) -> None:
         memory, pids = str(bounds.memory), str(bounds.pids)
-        if _write(f"{path}/pids.max", pids):
+        if _write_control_file(f"{path}/pids.max", pids):
             self.held.add("pids")
-        if _write(f"{path}/memory.max", memory) or _write(f"{path}/memory.limit_in_bytes", memory):
+        if _write_control_file(f"{path}/memory.max", memory) or _write_control_file(f"{path}/memory.limit_in_bytes", memory):
             self.held.add("memory")
-            _write(f"{path}/memory.swap.max", "0")
-            _write(f"{path}/memory.memsw.limit_in_bytes", memory)
+            _write_control_file(f"{path}/memory.swap.max", "0")
+            _write_control_file(f"{path}/memory.memsw.limit_in_bytes", memory)
         cpus = str(bounds.cpus)
         if bounds.cpus and (
-            _write(f"{path}/cpu.max", f"{cpus} {_PERIOD}") or (_write(f"{path}/cpu.cfs_period_us", str(_PERIOD)) and _write(f"{path}/cpu.cfs_quota_us", cpus))
+            _write_control_file(f"{path}/cpu.max", f"{cpus} {_PERIOD}")
+            or (_write_control_file(f"{path}/cpu.cfs_period_us", str(_PERIOD)) and _write_control_file(f"{path}/cpu.cfs_quota_us", cpus))
         ):
             self.held.add("cpu")
 
-    def join(self) -> None:
+    def join_cgroups(self) -> None:
         """Let this process, and what it starts, be counted. Raises OSError."""
         for path in self.paths:
             with open(f"{path}/cgroup.procs", "w", encoding="ascii") as stream:
                 stream.write(str(posix.getpid()))
 
-    def leave(self) -> None:
+    def remove_cgroups(self) -> None:
         """Remove them. bwrap ends a moment before the last of the processes that it leaves to the kernel."""
         for _ in range(100):
-            self.paths = [path for path in self.paths if not _removed(path)]
+            self.paths = [path for path in self.paths if not _remove_cgroup(path)]
             if not self.paths:
                 return
             time.sleep(0.01)
 
 
-def _unified(own: list[list[str]], wanted: list[str]) -> Iterator[str]:
+def _unified_parents(own: list[list[str]], wanted: list[str]) -> Iterator[str]:
     """Version 2: below the nearest group above ours that hands its controllers on."""
     path = next((path for number, names, path in own if number == "0" and not names), "/")
     place = (_ROOT + path).rstrip("/")
@@ -103,15 +104,15 @@ def _unified(own: list[list[str]], wanted: list[str]) -> Iterator[str]:
         place = place.rpartition("/")[0]
 
 
-def _by_controller(own: list[list[str]], wanted: list[str]) -> Iterator[str]:
+def _controller_parents(own: list[list[str]], wanted: list[str]) -> Iterator[str]:
     """Version 1: one hierarchy for each controller."""
     for _, names, path in own:
         for controller in wanted:
             if controller in names.split(","):
                 place = f"{_ROOT}/{controller}"
                 # In a container the path may be the host's.
-                place = f"{place}{path}".rstrip("/") if _exists(f"{place}{path}") else place
-                if _exists(f"{place}/tasks") and posix.access(place, posix.W_OK):
+                place = f"{place}{path}".rstrip("/") if _path_exists(f"{place}{path}") else place
+                if _path_exists(f"{place}/tasks") and posix.access(place, posix.W_OK):
                     yield place
 
 
@@ -119,17 +120,17 @@ def _remove_stale(place: str) -> None:
     """Remove the groups of launchers that were killed."""
     for name in posix.listdir(place):
         number = name[8:] if name.startswith("wavegen-") else ""
-        if number.isdigit() and not _exists(f"/proc/{number}"):
-            _removed(f"{place}/{name}")
+        if number.isdigit() and not _path_exists(f"/proc/{number}"):
+            _remove_cgroup(f"{place}/{name}")
 
 
-def _exists(path: str) -> bool:
+def _path_exists(path: str) -> bool:
     return posix.access(path, posix.F_OK)
 
 
-def _write(path: str, text: str) -> bool:
+def _write_control_file(path: str, text: str) -> bool:
     """Write to a file of the kernel's that is there; whether it took that."""
-    if not _exists(path):
+    if not _path_exists(path):
         return False
     try:
         with open(path, "w", encoding="ascii") as stream:
@@ -139,7 +140,7 @@ def _write(path: str, text: str) -> bool:
     return True
 
 
-def _removed(path: str) -> bool:
+def _remove_cgroup(path: str) -> bool:
     try:
         posix.rmdir(path)
     except OSError as failed:

@@ -16,15 +16,15 @@ import sys
 import time
 from _stat import S_ISDIR
 
-from .container_mounts import RunDirectory, mount_line, must_be_utf8, to_docker
+from .container_mounts import RunDirectory, docker_mount_words, mount_line, must_be_utf8
 from .engine import Engine
 from .environment import command_environment
 from .errors import CannotStartError
-from .filtered import answer, connect_to, find_upstream, make_egress, network_rules
+from .filtered import find_upstream, make_egress, network_rules, parse_connect_to, start_egress_thread
 from .libc import end_with_parent
-from .mounts import BIND, SCRATCH, Mount, resolve
-from .netns import listeners, offer_listeners
-from .supervise import Signals, look_afterwards, note, start_child
+from .mounts import BIND, SCRATCH, Mount, resolve_mounts
+from .netns import list_wanted_listeners, offer_listeners
+from .supervise import Signals, audit_afterwards, print_note, start_child
 from .symlinks import is_within_any, resolve_path
 
 TYPE_CHECKING = False
@@ -63,39 +63,39 @@ def run_container(session: Session) -> int:
         raise CannotStartError(f"a shell may write where {places.state} lies", "grant no place above it, or set XDG_STATE_HOME to another one")
     engine = Engine(session)
     if not engine.program:
-        return session.cannot(f"{engine.kind} is not on the PATH", engine.how_to_install, hopeless=True)
+        return session.refuse_or_fall_back(f"{engine.kind} is not on the PATH", engine.how_to_install, hopeless=True)
     if not session.host.uid:
         # A home that is the owner's, and not the one that root itself has with bubblewrap.
         places.private = f"{places.own}/owner-{engine.uid}"
     stores = [path for path in _STORES if f":{path}/" in f":{caller.get('PATH', '')}"]
-    engine.ask(rules.value("image"))
-    words = engine.hear()
+    engine.query_engine(rules.setting_value("image"))
+    words = engine.read_engine_answers()
     if session.arguments.wants_print:
-        return _print(session, engine, resolve(rules, places, session.host, stores=stores), words)
+        return _print_container_words(session, engine, resolve_mounts(rules, places, session.host, stores=stores), words)
     # Made before anybody else makes it: what is not there cannot be hidden.
     session.prepare_state()
-    mounts = resolve(rules, places, session.host, stores=stores)
+    mounts = resolve_mounts(rules, places, session.host, stores=stores)
     marker = session.mark_entry()
     session._look_for_logins()  # noqa: SLF001
     session.signals = Signals()
     container = Container(session, engine, mounts)
     try:
-        for name in container.run_directory.prepare():
-            engine.remove(f"wavegen-{name}")
-        argv = container.words(words)
-        status = container.run(argv)
+        for name in container.run_directory.fill_run_directory():
+            engine.remove_container(f"wavegen-{name}")
+        argv = container.client_command_line(words)
+        status = container.run_engine_client(argv)
     finally:
-        container.remove()
-    look_afterwards(places.project, places.kept, marker, ended=container.has_ended)
+        container.clean_up_run()
+    audit_afterwards(places.project, places.kept, marker, ended=container.has_ended)
     session.signals.end_if_interrupted(status)
     return status
 
 
-def _print(session: Session, engine: Engine, mounts: tuple[Mount, ...], words: list[str]) -> int:
-    from .start import quote
+def _print_container_words(session: Session, engine: Engine, mounts: tuple[Mount, ...], words: list[str]) -> int:
+    from .start import quote_shell_word
 
     container = Container(session, engine, mounts, is_shown=True)
-    sys.stdout.write("".join(f"{quote(word)}\n" for word in container.words(words)))
+    sys.stdout.write("".join(f"{quote_shell_word(word)}\n" for word in container.client_command_line(words)))
     return 0
 
 
@@ -119,42 +119,42 @@ class Container:
 
     # --- words
 
-    def words(self, told: list[str]) -> list[str]:
+    def client_command_line(self, told: list[str]) -> list[str]:
         """All words of the client. `told`: those that come of what the engine said."""
         run = self.run_directory
         rules, arguments = self.rules, self.session.arguments
-        found = [self.engine.program, "run", *OPTIONS, "--network", "host" if rules.value("network") == "host" else "none", *told]
-        found += ["--pids-limit", rules.value("pids"), "--shm-size", rules.value("tmpfs_size")]
-        found += to_docker(self.mounts, run)
-        found += self._results()
-        found += self._variables()
-        found += ["--security-opt", f"seccomp={self._filter()}"]
+        found = [self.engine.program, "run", *OPTIONS, "--network", "host" if rules.setting_value("network") == "host" else "none", *told]
+        found += ["--pids-limit", rules.setting_value("pids"), "--shm-size", rules.setting_value("tmpfs_size")]
+        found += docker_mount_words(self.mounts, run)
+        found += self._workspace_options()
+        found += self._environment_options()
+        found += ["--security-opt", f"seccomp={self._prepare_seccomp_filter()}"]
         # A terminal is one stream for output and messages; where they go to different places it would mix them.
         found += ["--tty"] if self.has_terminal else []
-        start = self.places.inside(in_root=arguments.starts_agent)
+        start = self.places.start_directory(in_root=arguments.starts_agent)
         found += ["--user", f"{run.uid}:{run.gid}", "--workdir", start, "--name", self.name]
-        found += run.bind(f"{run.path}/inside", _INSIDE, read_only=True)
-        command = self.session.command(self.mounts)
+        found += run.bind_mount_words(f"{run.path}/inside", _INSIDE, read_only=True)
+        command = self.session.command_inside(self.mounts)
         must_be_utf8("a path", [start])
         must_be_utf8("a word", command)
         path = "".join(f"{entry}:" for entry in self.session.caller.get("PATH", "").split(":") if is_within_any(entry, _STORES))
-        options = self._restrictions()
+        options = self._restriction_options()
         if not run.is_shown:
-            run.write(f"{run.path}/inside/mounts", "".join(mount_line(target, ro) for _, target, ro in run.expected).encode(), 0o444)
-        entry = ["/bin/sh", f"{_INSIDE}/container_entry.sh", path, "1" if rules.is_proxied else "0", str(len(options)), *options]
-        return [*found, rules.value("image"), *entry, *command]
+            run.write_new_file(f"{run.path}/inside/mounts", "".join(mount_line(target, ro) for _, target, ro in run.expected).encode(), 0o444)
+        entry = ["/bin/sh", f"{_INSIDE}/container_entry.sh", path, "1" if rules.filters_connections else "0", str(len(options)), *options]
+        return [*found, rules.setting_value("image"), *entry, *command]
 
     @property
     def has_terminal(self) -> bool:
         """Whether input, output and messages all are a terminal."""
         return all(posix.isatty(handle) for handle in (0, 1, 2))
 
-    def _restrictions(self) -> list[str]:
+    def _restriction_options(self) -> list[str]:
         """Options of restrict_and_exec, inside."""
         run = self.run_directory
         rules = self.rules
-        found = ["--landlock-masks", rules.value("landlock"), "--limit", "core=1", "--limit", f"nofile={rules.value('files')}"]
-        if not rules.value("nested"):
+        found = ["--landlock-masks", rules.setting_value("landlock"), "--limit", "core=1", "--limit", f"nofile={rules.setting_value('files')}"]
+        if not rules.setting_value("nested"):
             writable = [mount.target for mount in self.mounts if mount.kind in (BIND, SCRATCH) and not mount.anchors]
             for path in ("/dev", "/proc", *writable, *(["/workspace"] if run.is_frozen else [])):
                 found += ["--write-try", path]
@@ -162,7 +162,7 @@ class Container:
             found += ["--expect", f"{identity}:{target}"]
         return found
 
-    def _variables(self) -> list[str]:
+    def _environment_options(self) -> list[str]:
         rules, session = self.rules, self.session
         environment = command_environment(rules, self.places, session.caller, shell="/bin/sh", interactive=session.is_interactive)
         passed = {name for name, _ in rules.lists["pass"]}
@@ -182,10 +182,10 @@ class Container:
                 words += ["--env", f"{name}={value}"]
         return words
 
-    def _filter(self) -> str:
+    def _prepare_seccomp_filter(self) -> str:
         """The file with the system call filter as the engine reads it, copied to where nobody exchanges it."""
         run = self.run_directory
-        name = self.rules.value("seccomp")
+        name = self.rules.setting_value("seccomp")
         path = f"{self.session.own.rpartition('/')[0]}/seccomp/{name}.json"
         if not name or run.is_shown:
             return path if name else "unconfined"
@@ -194,17 +194,17 @@ class Container:
                 with open(int(name[1:]), "rb", closefd=False) as stream:
                     text = stream.read(_LARGEST)
             else:
-                text = self.host.read(path, _LARGEST)
+                text = self.host.read_host_file(path, _LARGEST)
         except OSError:
             text = b""
         if not text:
             raise CannotStartError(f"{path} is missing", "run wavegen render")
-        run.write(f"{run.path}/seccomp.json", text, 0o400)
+        run.write_new_file(f"{run.path}/seccomp.json", text, 0o400)
         return f"{run.path}/seccomp.json"
 
     # --- results of earlier steps, and of this one
 
-    def _results(self) -> list[str]:
+    def _workspace_options(self) -> list[str]:
         """A place for the output, and what earlier steps left; of all else nothing is kept."""
         run = self.run_directory
         arguments, words = self.session.arguments, []
@@ -216,48 +216,48 @@ class Container:
             if not real or not S_ISDIR(self.host.lstat(real).st_mode):
                 raise CannotStartError(f"{arguments.artifacts} is not a directory", "name what is to be at /artifacts")
             must_be_utf8("a path", [real])
-            words += run.bind(real, "/artifacts", read_only=True)
+            words += run.bind_mount_words(real, "/artifacts", read_only=True)
         words += run.scratch_words("/workspace", "1777")
         if arguments.output:
             from .container_output import prepare_output
 
             self.output, self.collected = prepare_output(self)
-            words += run.bind(self.collected, "/workspace/output", read_only=False)
+            words += run.bind_mount_words(self.collected, "/workspace/output", read_only=False)
         return words
 
     # --- start and end
 
-    def run(self, argv: list[str]) -> int:
+    def run_engine_client(self, argv: list[str]) -> int:
         """Start the client, serve it, and wait; the command's status."""
         run = self.run_directory
         session, rules = self.session, self.rules
-        elsewhere = connect_to(session.arguments.connect_to) if rules.is_proxied else {}
-        upstream = find_upstream(session.caller) if rules.is_proxied and rules.value("upstream") else None
+        elsewhere = parse_connect_to(session.arguments.connect_to) if rules.filters_connections else {}
+        upstream = find_upstream(session.caller) if rules.filters_connections and rules.setting_value("upstream") else None
         if session.is_interactive:
             self._say_banner()
-        self._watch()
+        self._start_watchdog()
         terminal = _terminal_settings() if self.has_terminal else None
         parent = posix.getpid()
         pid = start_child(lambda: end_with_parent(parent), argv, self.engine.environment, session.signals, keep_interrupts=False)
-        _thread.start_new_thread(self._relay, ())
+        _thread.start_new_thread(self._relay_started_report, ())
         if not self.engine.is_podman:
             _thread.start_new_thread(self._free_client, ())
         egress = done = None
-        if rules.is_proxied and run.channel:
+        if rules.filters_connections and run.channel:
             from .egress.rules import LOCAL_POOL
 
             judged = network_rules(rules, session.find_line, LOCAL_POOL)
-            egress = make_egress(self.places.own, rules.value("shell"), judged, elsewhere, upstream)
+            egress = make_egress(self.places.own, rules.setting_value("shell"), judged, elsewhere, upstream)
             channel = run.channel
-            done = answer(egress, pid, lambda: self._accept(channel, listeners(judged)))
-        status = session.signals.wait(pid, lambda: pid)
+            done = start_egress_thread(egress, pid, lambda: self._accept_listeners(channel, list_wanted_listeners(judged)))
+        status = session.signals.wait_for_child(pid, lambda: pid)
         self._is_over = True
         if terminal:
             _restore_terminal(terminal)
-        self._end()
+        self._await_removal()
         if egress and done and run.channel:
-            egress.loop.stop()
-            self._shut(run.channel)
+            egress.loop.stop_loop()
+            self._shut_channel(run.channel)
             done.acquire(timeout=2)
             egress.log.close()
         started = self._has_started()
@@ -271,11 +271,14 @@ class Container:
 
     def _say_banner(self) -> None:
         lines = [line for (line,) in self.rules.lists["banner"]]
-        shown = [f"wavegen: shell {self.rules.value('shell')}: sandboxed by a container", *(line for line in lines[1:] if not line.startswith("  read:"))]
+        shown = [
+            f"wavegen: shell {self.rules.setting_value('shell')}: sandboxed by a container",
+            *(line for line in lines[1:] if not line.startswith("  read:")),
+        ]
         sys.stderr.write("".join(f"{line}\n" for line in shown))
         sys.stderr.flush()
 
-    def _watch(self) -> None:
+    def _start_watchdog(self) -> None:
         """Start what removes the container once this launcher is gone, whatever ended it: nobody else would."""
         run = self.run_directory
         life_out, self._life = posix.pipe2(posix.O_CLOEXEC)
@@ -298,14 +301,14 @@ class Container:
                     except OSError:
                         pass  # the listing's own
             posix.read(life_out, 1)
-            is_gone = self.engine.remove(self.name)
-            run.remove()
+            is_gone = self.engine.remove_container(self.name)
+            run.remove_run_directory()
             if is_gone:
                 posix.write(gone_in, b"!")
         finally:
             posix._exit(0)  # noqa: SLF001
 
-    def _end(self) -> None:
+    def _await_removal(self) -> None:
         """Wait until the container is gone."""
         run = self.run_directory
         import select
@@ -316,16 +319,16 @@ class Container:
         if ready and posix.read(self._gone, 1) == b"!":
             return
         # Whoever has ended the watchdog has not ended the container.
-        if not self.engine.remove(self.name):
+        if not self.engine.remove_container(self.name):
             self.has_ended = False
-            note(f"warning: the container {self.name} has not ended; remove it with: {self.engine.kind} rm -f {self.name}")
-        run.remove()
+            print_note(f"warning: the container {self.name} has not ended; remove it with: {self.engine.kind} rm -f {self.name}")
+        run.remove_run_directory()
 
-    def remove(self) -> None:
+    def clean_up_run(self) -> None:
         """Remove the run directory where no watchdog does; also a place for output into which nothing was written."""
         run = self.run_directory
         if not self._has_watchdog:
-            run.remove()
+            run.remove_run_directory()
             if self.collected:
                 try:
                     posix.rmdir(self.collected)
@@ -334,7 +337,7 @@ class Container:
         elif self._life >= 0:
             posix.close(self._life)
 
-    def _relay(self) -> None:
+    def _relay_started_report(self) -> None:
         """Wait for the first word from inside, and tell whoever asked by --report."""
         run = self.run_directory
         import select
@@ -368,7 +371,7 @@ class Container:
         """Whether the command was started: said before the container's end, and read by a thread."""
         return self._started.acquire(timeout=0.2)
 
-    def _accept(self, channel: socket.socket, wanted: Sequence[tuple[str, int, str, int]]) -> list[tuple[str, int]]:
+    def _accept_listeners(self, channel: socket.socket, wanted: Sequence[tuple[str, int, str, int]]) -> list[tuple[str, int]]:
         """What the first process inside has opened; none where the client has ended before. Whoever else comes is let go."""
         run = self.run_directory
         while True:
@@ -383,14 +386,14 @@ class Container:
                     sockets, failure = offer_listeners(peer, wanted)
                     if not failure:
                         # From here on nobody inside can say anything but by what was opened.
-                        self._shut(channel)
+                        self._shut_channel(channel)
                         return sockets
             except OSError:
                 pass
             finally:
                 peer.close()
 
-    def _shut(self, channel: socket.socket) -> None:
+    def _shut_channel(self, channel: socket.socket) -> None:
         run = self.run_directory
         try:
             channel.shutdown(socket.SHUT_RDWR)

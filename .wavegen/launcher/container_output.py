@@ -8,7 +8,7 @@ from _stat import S_ISDIR, S_ISREG
 
 from .container_mounts import AsOwner, must_be_utf8
 from .errors import CannotStartError
-from .supervise import note
+from .supervise import print_note
 from .symlinks import resolve_path
 
 TYPE_CHECKING = False
@@ -37,13 +37,13 @@ def prepare_output(container: Container) -> tuple[str, str]:
     collected = f"{output}.wavegen-{posix.getpid()}-{time.time_ns() // 1000}"
     must_be_utf8("a path", [collected])
     if not container.run_directory.is_shown:
-        _make(container, real, collected)
+        _make_output_directory(container, real, collected)
     return output, collected
 
 
-def _make(container: Container, above: str, path: str) -> None:
+def _make_output_directory(container: Container, above: str, path: str) -> None:
     """Made by the project's owner, where the owner may; root gives away what it has made, by its descriptor."""
-    directory, name = container.host.open(above), path.rpartition("/")[2]
+    directory, name = container.host.open_without_links(above), path.rpartition("/")[2]
     try:
         try:
             with AsOwner(container.run_directory.uid, container.run_directory.gid):
@@ -64,25 +64,25 @@ def collect_output(container: Container) -> None:
     """Let the output have its name: files and directories. A link would lead whoever reads it elsewhere; a FIFO is nobody's result."""
     path = container.collected
     if not container.has_ended:
-        note(f"error: the output lies in {path}, where the container may still write")
+        print_note(f"error: the output lies in {path}, where the container may still write")
         return
     try:
         with AsOwner(container.run_directory.uid, container.run_directory.gid):
             handle = posix.open(path, _O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW | posix.O_CLOEXEC)
-            left = _clean(handle, 0)
+            left = _remove_special_files(handle, 0)
             posix.close(handle)
     except OSError as failed:
-        note(f"error: the output lies in {path}, with whatever is in it: {failed.strerror}")
+        print_note(f"error: the output lies in {path}, with whatever is in it: {failed.strerror}")
         return
     if left:
-        note(f"note: of the output what is no plain file was left behind: {left}")
+        print_note(f"note: of the output what is no plain file was left behind: {left}")
     try:
         posix.rename(path, container.output)
     except OSError as failed:
-        note(f"error: the output could not be moved and lies in {path}: {failed.strerror}")
+        print_note(f"error: the output could not be moved and lies in {path}: {failed.strerror}")
 
 
-def _clean(place: int, depth: int) -> int:
+def _remove_special_files(place: int, depth: int) -> int:
     """Remove what is neither file nor directory below a directory, and the bits of setuid, setgid and sticky; how many were removed."""
     if depth > _DEEPEST:
         raise OSError(36, "it is too deep")
@@ -99,7 +99,7 @@ def _clean(place: int, depth: int) -> int:
                 continue
             below = posix.open(name, _O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC, dir_fd=directory)
             if S_ISDIR(mode):
-                removed += _clean(below, depth + 1)
+                removed += _remove_special_files(below, depth + 1)
             elif mode & 0o7000:
                 posix.chmod(f"/proc/self/fd/{below}", mode & 0o777)
             posix.close(below)

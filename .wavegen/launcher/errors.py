@@ -18,19 +18,19 @@ class CannotStartError(Exception):
         self.what, self.remedy, self.status = what, remedy, status
 
     def __str__(self) -> str:
-        return printable(f"{self.what} ({self.remedy})")
+        return escape_unprintable(f"{self.what} ({self.remedy})")
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """A text without control characters, for a terminal: names that a command chose may hold escape sequences and forged lines."""
-    return "".join(character if _is_plain(character) else _escaped(character) for character in text)
+    return "".join(character if _is_plain(character) else _escape_character(character) for character in text)
 
 
 def _is_plain(character: str) -> bool:
     return character.isprintable() or character == " "
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8 (surrogateescape)
         code -= 0xDC00

@@ -5,7 +5,7 @@ from __future__ import annotations
 from _stat import S_ISDIR, S_ISLNK, S_ISREG
 from errno import EACCES, EFBIG, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR
 
-from .errors import CannotStartError, printable
+from .errors import CannotStartError, escape_unprintable
 from .git_config import decode_path, parse_config
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ def quote_path(path: str) -> str:
     """A path as a word of bash's, for remedies: commands choose names."""
     if all(character.isalnum() or character in "/._-+" for character in path):
         return path
-    return "$'" + printable(path.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+    return "$'" + escape_unprintable(path.replace("\\", "\\\\").replace("'", "\\'")) + "'"
 
 
 class GitFiles:
@@ -86,18 +86,18 @@ class GitFiles:
                 at = f"{at}/{names.pop(0)}"
         # Another user's directory, or one outside: commands of this user cannot search it, either.
 
-    def status(self, path: str) -> posix.stat_result | None:
+    def status_if_present(self, path: str) -> posix.stat_result | None:
         try:
             return self.host.lstat(path)
         except OSError as error:
             self._check_unseen(error, path)
             return None
 
-    def exists(self, path: str) -> bool:
+    def is_present(self, path: str) -> bool:
         """Whether anything is there, a link too."""
-        return self.status(path) is not None
+        return self.status_if_present(path) is not None
 
-    def names(self, path: str, most: int = MOST_NAMES) -> dict[str, bool]:
+    def list_directory_names(self, path: str, most: int = MOST_NAMES) -> dict[str, bool]:
         """Names in a directory, and whether each is a directory; none where it is no directory. More than `most` are not all there."""
         try:
             return dict(self.host.scandir(path, most))
@@ -105,9 +105,9 @@ class GitFiles:
             self._check_unseen(error, path)
             return {}
 
-    def text(self, path: str, most: int = LARGEST_POINTER) -> bytes:
+    def read_git_file(self, path: str, most: int = LARGEST_POINTER) -> bytes:
         try:
-            return self.host.read(path, most)
+            return self.host.read_host_file(path, most)
         except OSError as error:
             if error.errno == EFBIG and most == LARGEST_CONFIG and self.is_writable(path):
                 self._refuse_settings(path)
@@ -118,19 +118,19 @@ class GitFiles:
     def _refuse_settings(self, path: str) -> None:
         raise CannotStartError(f"{path}: settings of git's are not that large", f"look at it, and remove what a command made: rm {quote_path(path)}")
 
-    def _link(self, path: str) -> str:
+    def _read_link_target(self, path: str) -> str:
         try:
             return self.host.readlink(path)
         except OSError as error:  # it is none any more
             self._check_unseen(error, path)
             return "\0"
 
-    def line(self, path: str) -> str:
+    def read_pointer_line(self, path: str) -> str:
         """The content of a pointer as git takes it, without line ends behind; empty where there is none."""
-        text = self.text(path)
+        text = self.read_git_file(path)
         return "" if b"\0" in text else decode_path(text.rstrip(b"\r\n"))
 
-    def resolve(self, path: str) -> str | None:
+    def resolve_physical_path(self, path: str) -> str | None:
         """A path without links, `.` and `..`; None where nothing is there. Links are followed in the open, at most forty."""
         if "\0" in path or len(path) > LARGEST_POINTER:
             return None
@@ -144,10 +144,10 @@ class GitFiles:
                 continue
             at = f"{done}/{name}" if done != "/" else f"/{name}"
             if at not in self._physical:
-                status = self.status(at)
+                status = self.status_if_present(at)
                 if status is not None and S_ISLNK(status.st_mode):
                     links += 1
-                    target = self._link(at) if links <= _MOST_LINKS else "\0"
+                    target = self._read_link_target(at) if links <= _MOST_LINKS else "\0"
                     if "\0" in target:
                         return None
                     done = "/" if target.startswith("/") else done
@@ -160,10 +160,10 @@ class GitFiles:
             done = at
         return done
 
-    def settings(self, path: str) -> list[Setting]:
+    def read_git_settings(self, path: str) -> list[Setting]:
         """Settings of a physical path."""
         if path not in self._known_settings:
-            text = self.text(path, LARGEST_CONFIG)
+            text = self.read_git_file(path, LARGEST_CONFIG)
             self._size += len(text) if self.is_writable(path) else 0
             if self._size > LARGEST_SETTINGS:
                 self._refuse_settings(path)
@@ -172,27 +172,27 @@ class GitFiles:
 
     def follow_pointer(self, path: str) -> str | None:
         """The git directory that a `.git` leads to which is a file or a link."""
-        real = self.resolve(path)
-        status = None if real is None else self.status(real)
+        real = self.resolve_physical_path(path)
+        status = None if real is None else self.status_if_present(real)
         if real is None or status is None or S_ISDIR(status.st_mode):
             return real
-        line = self.line(real)
-        return self.resolve(join_path(parent_of(path), line[8:])) if line.startswith("gitdir: ") else None
+        line = self.read_pointer_line(real)
+        return self.resolve_physical_path(join_path(parent_of(path), line[8:])) if line.startswith("gitdir: ") else None
 
     def common_of(self, git: str) -> str | None:
         """The directory that a git directory shares with others: where `commondir` leads, else itself."""
-        if not self.exists(f"{git}/commondir"):
+        if not self.is_present(f"{git}/commondir"):
             return git
-        line = self.line(f"{git}/commondir")
-        return self.resolve(join_path(git, line)) if line else None
+        line = self.read_pointer_line(f"{git}/commondir")
+        return self.resolve_physical_path(join_path(git, line)) if line else None
 
     def worktree_of(self, git: str) -> str | None:
         """The working tree that the settings of a git directory name."""
-        named = [value for section, _, key, value in self.settings(f"{git}/config") if value and section == "core" and key == "worktree"]
-        return self.resolve(join_path(git, named[-1])) if named else None
+        named = [value for section, _, key, value in self.read_git_settings(f"{git}/config") if value and section == "core" and key == "worktree"]
+        return self.resolve_physical_path(join_path(git, named[-1])) if named else None
 
     def uses_worktree_settings(self, common: str) -> bool:
-        values = [value for section, _, key, value in self.settings(f"{common}/config") if section == "extensions" and key == "worktreeconfig"]
+        values = [value for section, _, key, value in self.read_git_settings(f"{common}/config") if section == "extensions" and key == "worktreeconfig"]
         return bool(values) and (values[-1] is None or values[-1].lower() not in ("false", "no", "off", "0", ""))
 
     def find_missing(self, git: str) -> tuple[str, ...]:
@@ -200,15 +200,15 @@ class GitFiles:
         wanted = [("hooks", "mkdir {}"), ("info", "mkdir {}"), ("commondir", "echo ./ >{}")]
         if self.uses_worktree_settings(git):
             wanted.append(("config.worktree", "touch {}"))
-        return tuple(command.format(quote_path(f"{git}/{name}")) for name, command in wanted if not self.exists(f"{git}/{name}"))
+        return tuple(command.format(quote_path(f"{git}/{name}")) for name, command in wanted if not self.is_present(f"{git}/{name}"))
 
-    def alternates(self, objects: str) -> list[str]:
+    def read_alternates(self, objects: str) -> list[str]:
         """Object directories that are not writable and that one borrows from (object-file.c, link_alt_odb_entries)."""
         found: list[str] = []
-        for line in self.text(f"{objects}/info/alternates", LARGEST_LIST).split(b"\n")[:MOST_NAMES]:
-            store = self.resolve(join_path(objects, decode_path(line))) if line and not line.startswith((b"#", b'"')) else None
+        for line in self.read_git_file(f"{objects}/info/alternates", LARGEST_LIST).split(b"\n")[:MOST_NAMES]:
+            store = self.resolve_physical_path(join_path(objects, decode_path(line))) if line and not line.startswith((b"#", b'"')) else None
             if store is None or store in found or self.is_writable(store):
                 continue
-            if any(name in ("pack", "info") or len(name) == 2 for name in self.names(store)):
+            if any(name in ("pack", "info") or len(name) == 2 for name in self.list_directory_names(store)):
                 found.append(store)
         return found

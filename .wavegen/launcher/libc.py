@@ -22,7 +22,7 @@ class _Function(_ctypes.CFuncPtr):
     _restype_ = _Long
 
 
-def call(name: str, *arguments: bytes | int | None) -> int:
+def call_libc(name: str, *arguments: bytes | int | None) -> int:
     """What a function of the C library returns. Raises OSError where that is -1."""
     function: Any = _Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name))  # type: ignore[arg-type]  # None: the program itself, and with it the C library
     found = int(function(*(_Long(argument) if isinstance(argument, int) else argument for argument in arguments)))
@@ -34,11 +34,11 @@ def call(name: str, *arguments: bytes | int | None) -> int:
 
 def end_with_parent(parent: int) -> None:
     """Let the kernel end this process when its parent does (prctl(2), PR_SET_PDEATHSIG); at once where it has ended already."""
-    call("prctl", _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    call_libc("prctl", _PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
     if posix.getppid() != parent:
         posix._exit(125)  # noqa: SLF001
 
 
-def unshare(flags: int) -> None:
+def unshare_namespaces(flags: int) -> None:
     """Leave namespaces (unshare(2)). Raises OSError."""
-    call("unshare", flags)
+    call_libc("unshare", flags)

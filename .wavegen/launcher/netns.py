@@ -12,7 +12,7 @@ import fcntl
 import posix
 
 from . import libc
-from .egress.names import shown
+from .egress.names import format_address
 from .egress.ports import DNS_PORT, HTTP_PORT, SOCKS_PORT
 from .egress.rules import ANY, POOL, UNPRIVILEGED, Rules
 from .inside.listeners import FDS_AT_ONCE, open_and_send
@@ -33,29 +33,29 @@ Listener = "tuple[str, int, str, int]"
 """What for, the family, the address and the port."""
 
 
-def listeners(rules: Rules, *, everywhere: bool = True) -> tuple[tuple[str, int, str, int], ...]:
+def list_wanted_listeners(rules: Rules, *, everywhere: bool = True) -> tuple[tuple[str, int, str, int], ...]:
     """What is listened on inside. `everywhere`: not the proxies alone, which need no privilege."""
     four, six = int(socket.AF_INET), int(socket.AF_INET6)
     found = [("proxy", four, "127.0.0.1", HTTP_PORT), ("proxy", four, "127.0.0.1", SOCKS_PORT)]
     if everywhere:
         found += [("dns-udp", four, "127.0.0.1", DNS_PORT), ("dns-tcp", four, "127.0.0.1", DNS_PORT)]
-        for address, port in rules.places():
+        for address, port in rules.listener_addresses():
             if address != ANY or port not in (DNS_PORT, HTTP_PORT, SOCKS_PORT):
-                found.append(("direct", four if len(address) == 4 else six, shown(address), port))
+                found.append(("direct", four if len(address) == 4 else six, format_address(address), port))
     taken = {port for _, _, address, port in found if address == "0.0.0.0"}
     for port in rules.loopback:
         if port not in taken:
             found.append(("direct", four, "127.0.0.1", port))
         found.append(("direct", six, "::1", port))
-    if everywhere and any(len(address) > 4 for address in rules.addresses()):
-        found += [("direct", six, "::", port) for port in rules.ports() if port < UNPRIVILEGED and port not in (DNS_PORT, *rules.loopback)]
+    if everywhere and any(len(address) > 4 for address in rules.assignable_addresses()):
+        found += [("direct", six, "::", port) for port in rules.listener_ports() if port < UNPRIVILEGED and port not in (DNS_PORT, *rules.loopback)]
     return tuple(found)
 
 
 def enter_namespaces() -> None:
     """A user and a network namespace of this process's own, in which it is nobody else. Raises OSError."""
     user, group = posix.geteuid(), posix.getegid()
-    libc.unshare(_NEWUSER | _NEWNET)
+    libc.unshare_namespaces(_NEWUSER | _NEWNET)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         handle = posix.open(f"/proc/self/{name}", posix.O_WRONLY | posix.O_CLOEXEC)
         posix.write(handle, text.encode())
@@ -89,7 +89,7 @@ def bring_loopback_up(listed: Iterable[bytes]) -> None:
                 return  # no IPv6 here: the proxies still take it
 
 
-def as_opened(listener: tuple[str, int, str, int]) -> tuple[str, str, int]:
+def listener_request(listener: tuple[str, int, str, int]) -> tuple[str, str, int]:
     """A listener in the words of `inside/listeners`: tcp or udp, address, port."""
     purpose, _, address, port = listener
     return ("udp" if purpose == "dns-udp" else "tcp", address, port)
@@ -112,7 +112,7 @@ def receive_sockets(channel: socket.socket, wanted: Sequence[tuple[str, int, str
         numbers = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data) - 1, 2)]
         for place, handle in enumerate(handles):
             number = numbers[place] if place < len(numbers) else len(wanted)
-            if number >= len(wanted) or number in found or not _fits(handle, wanted[number]):
+            if number >= len(wanted) or number in found or not _is_wanted_socket(handle, wanted[number]):
                 posix.close(handle)
                 failure = -1
             else:
@@ -127,7 +127,7 @@ def receive_sockets(channel: socket.socket, wanted: Sequence[tuple[str, int, str
 def offer_listeners(channel: socket.socket, wanted: Sequence[tuple[str, int, str, int]]) -> tuple[list[tuple[str, int]], int]:
     """Tell the first process inside what to open, and take that over, as `receive_sockets` does; then it may go on. Raises OSError."""
     channel.settimeout(_TALK)
-    words = [f"{kind}/{address}/{port}" for kind, address, port in map(as_opened, wanted)]
+    words = [f"{kind}/{address}/{port}" for kind, address, port in map(listener_request, wanted)]
     for start in range(0, len(words), 500):
         channel.send(" ".join(words[start : start + 500]).encode())
     channel.send(b"!")
@@ -137,7 +137,7 @@ def offer_listeners(channel: socket.socket, wanted: Sequence[tuple[str, int, str
     return sockets, failure
 
 
-def _fits(handle: int, listener: tuple[str, int, str, int]) -> bool:
+def _is_wanted_socket(handle: int, listener: tuple[str, int, str, int]) -> bool:
     """Whether a descriptor is the socket that was wanted: what else would come might stop who serves it."""
     purpose, family, address, port = listener
     udp = purpose == "dns-udp"
@@ -158,5 +158,5 @@ def _fits(handle: int, listener: tuple[str, int, str, int]) -> bool:
 def open_network(channel: socket.socket, rules: Rules, wanted: Sequence[tuple[str, int, str, int]]) -> list[int]:
     """Make the namespace and what is listened on in it, and hand that over; the ports that only root may listen on. Raises OSError."""
     enter_namespaces()
-    bring_loopback_up(rules.addresses())
-    return open_and_send(channel, [as_opened(listener) for listener in wanted])
+    bring_loopback_up(rules.assignable_addresses())
+    return open_and_send(channel, [listener_request(listener) for listener in wanted])

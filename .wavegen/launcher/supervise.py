@@ -10,7 +10,7 @@ import posix
 import sys
 import time
 
-from .errors import CANNOT_START, CannotStartError, printable
+from .errors import CANNOT_START, CannotStartError, escape_unprintable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ _WAITED = (signal.SIGCHLD, *PASSED_ON)
 _PIECE = 65536
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Say something on stderr, without what would move a terminal's cursor."""
-    sys.stderr.write(f"wavegen: {printable(text)}\n")
+    sys.stderr.write(f"wavegen: {escape_unprintable(text)}\n")
     sys.stderr.flush()
 
 
@@ -35,7 +35,7 @@ class Report:
         posix.set_blocking(handle, False)
         self._handle, self._said = handle, b""
 
-    def _text(self) -> bytes:
+    def _read_report(self) -> bytes:
         try:
             while True:
                 more = posix.read(self._handle, 4096)
@@ -48,17 +48,17 @@ class Report:
 
     def has_ended(self) -> bool:
         """Whether the command has run and ended."""
-        return b'"exit-code"' in self._text()
+        return b'"exit-code"' in self._read_report()
 
-    def first(self) -> int:
+    def first_process(self) -> int:
         """The shell's first process; 0 where there is none yet."""
-        _, found, rest = self._text().partition(b'"child-pid":')
+        _, found, rest = self._read_report().partition(b'"child-pid":')
         digits = rest.strip().split(b",")[0].split(b"}")[0].split()
         return int(digits[0]) if found and digits and digits[0].isdigit() else 0
 
-    def end(self) -> None:
+    def kill_first_process(self) -> None:
         """End what is inside where bwrap was killed: one that has not yet asked to end with its parent (prctl(2)) would go on."""
-        first = self.first()
+        first = self.first_process()
         try:
             with open(f"/proc/{first}/status", encoding="utf-8", errors="replace") as stream:
                 numbers = next((line for line in stream if line.startswith("NSpid:")), "").split()[1:]
@@ -68,9 +68,9 @@ class Report:
         except OSError:
             pass
 
-    def command(self) -> int:
+    def command_process(self) -> int:
         """The command's process, the first child of the shell's first process; 0 where there is none yet."""
-        first = self.first()
+        first = self.first_process()
         try:
             with open(f"/proc/{first}/task/{first}/children", encoding="ascii") as stream:
                 return int(stream.read().split()[0])
@@ -82,7 +82,7 @@ class Report:
 
         The first process of a PID namespace becomes a zombie only after all others are gone (pid_namespaces(7)).
         """
-        first = self.first()
+        first = self.first_process()
         for turn in range(500):
             try:
                 with open(f"/proc/{first}/stat", encoding="utf-8", errors="replace") as stream:
@@ -102,7 +102,7 @@ class Signals:
         self._interrupted = False
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
-    def wait(self, child: int, command: Callable[[], int], end: Callable[[], None] | None = None, *, reaps: bool = False) -> int:
+    def wait_for_child(self, child: int, command: Callable[[], int], end: Callable[[], None] | None = None, *, reaps: bool = False) -> int:
         """Pass signals on to the command until the child has ended; its status, 128+n where signal n ended it.
 
         As long as there is no command (0) they are the child's, or make an end of it by `end`. `reaps`: whoever else becomes this process's
@@ -139,7 +139,7 @@ class Signals:
             posix.kill(posix.getpid(), signal.SIGINT)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
-    def restore(self, *, keep_interrupts: bool) -> None:
+    def restore_signals(self, *, keep_interrupts: bool) -> None:
         """In a child: signals as they were, but for those that Python ignores, which would stay ignored in other programs."""
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -163,9 +163,9 @@ class InputFile:
         self.source, self._write = posix.pipe2(posix.O_CLOEXEC)
         posix.set_blocking(self._write, False)
         self._sent, self._ended = 0, False
-        _thread.start_new_thread(self._send, ())
+        _thread.start_new_thread(self._feed_pipe, ())
 
-    def _send(self) -> None:
+    def _feed_pipe(self) -> None:
         import select
 
         try:
@@ -184,7 +184,7 @@ class InputFile:
             pass  # nobody reads it any more
         posix.close(self._write)
 
-    def settle(self) -> None:
+    def restore_file_offset(self) -> None:
         """Let the file's offset stand behind what was read, once nobody reads any more."""
         import fcntl
 
@@ -215,13 +215,13 @@ def start_child(prepare: Callable[[], None], arguments: Sequence[str], environme
         return pid
     try:
         prepare()
-        signals.restore(keep_interrupts=keep_interrupts)
+        signals.restore_signals(keep_interrupts=keep_interrupts)
         posix.execve(arguments[0], list(arguments), environment)
     except CannotStartError as failed:
-        note(f"error: {failed}")
+        print_note(f"error: {failed}")
     except OSError as failed:
         shorten = failed.errno == errno.E2BIG
-        note(f"error: {arguments[0]} cannot be started: {failed.strerror} ({'shorten the command' if shorten else 'see that it is there'})")
+        print_note(f"error: {arguments[0]} cannot be started: {failed.strerror} ({'shorten the command' if shorten else 'see that it is there'})")
     finally:
         posix._exit(CANNOT_START)  # noqa: SLF001
 
@@ -233,12 +233,12 @@ class Life:
         self.keepers, self.launchers = posix.pipe2(posix.O_CLOEXEC)
         self.status = status
 
-    def end(self) -> None:
+    def close_launcher_end(self) -> None:
         """Let the keeper end what is inside."""
         posix.close(self.launchers)
 
 
-def start_kept(
+def start_with_keeper(
     prepare: Callable[[], None], arguments: Sequence[str], environment: dict[str, str], signals: Signals, *, keep_interrupts: bool, life: Life
 ) -> int:
     """The same for bwrap, with a keeper between; the keeper, which ends with bwrap's status.
@@ -262,7 +262,7 @@ def start_kept(
         _thread.start_new_thread(_end_when_alone, (life.keepers, child))
         posix._exit(exit_status(posix.waitpid(child, 0)[1]))  # noqa: SLF001
     except OSError as failed:
-        note(f"error: bwrap cannot be started: {failed.strerror} (raise the limit of processes: ulimit -u)")
+        print_note(f"error: bwrap cannot be started: {failed.strerror} (raise the limit of processes: ulimit -u)")
     finally:
         posix._exit(CANNOT_START)  # noqa: SLF001
 
@@ -295,7 +295,7 @@ def end_children() -> bool:
     """End what a command left running: as each ends, what it had started becomes this process's own. Whether all has ended, after seconds."""
     until = time.monotonic() + 5
     while time.monotonic() < until:
-        for child in _children():
+        for child in _list_children():
             try:
                 posix.kill(child, 9)
             except OSError:
@@ -309,7 +309,7 @@ def end_children() -> bool:
     return False
 
 
-def _children() -> list[int]:
+def _list_children() -> list[int]:
     """Whoever this process would wait for, by proc(5): a kernel may be built without /proc/PID/task/TID/children."""
     own, found = str(posix.getpid()).encode(), []
     for name in posix.listdir("/proc"):
@@ -323,14 +323,14 @@ def _children() -> list[int]:
     return found
 
 
-def discard(path: str) -> None:
+def remove_recursively(path: str) -> None:
     """Remove a directory and all in it, as far as that can be done; links are not followed."""
     from shutil import rmtree
 
     rmtree(path, ignore_errors=True)
 
 
-def look_afterwards(project: str, kept: str, marker: str, *, ended: bool) -> None:
+def audit_afterwards(project: str, kept: str, marker: str, *, ended: bool) -> None:
     """In a process of its own, which nobody waits for: see what the host would run or follow of what was left. The next start says it."""
     try:
         if posix.fork():

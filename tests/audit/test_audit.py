@@ -22,7 +22,7 @@ from helpers import read_so_far, render_project, wavegen, without_privileges
 from wavegen.audit import findings as package
 from wavegen.launcher.audit import command, table, walk
 from wavegen.launcher.audit.places import Finding
-from wavegen.project.state_dir import state as state_of
+from wavegen.project.state_dir import state_directory as state_of
 
 
 @pytest.fixture
@@ -448,7 +448,11 @@ def test_names_that_mislead(ground: Ground, name: str) -> None:
 def test_names_are_spelled_out(ground: Ground) -> None:
     ground.enter()
     ground.put("\x1b[31m\nwavegen: all is well\udcff\u202e/.envrc")
-    printed = ground.run().stdout + ground.notice() + "\n".join(package.table(package.audit(str(ground.root), str(ground.state)).findings, colour=False))
+    printed = (
+        ground.run().stdout
+        + ground.notice()
+        + "\n".join(package.render_finding_table(package.collect_audit_findings(str(ground.root), str(ground.state)).findings, colour=False))
+    )
     assert "\\x1b[31m\\nwavegen: all is well\\udcff\\u202e" in printed
     assert "\x1b" not in printed
     assert "\nwavegen: all" not in printed
@@ -534,14 +538,14 @@ def test_a_directory_that_changes_meanwhile(ground: Ground, monkeypatch: pytest.
     ground.put("z/deep/.envrc")
     ground.put("m/x")
     ground.enter()
-    original = walk.Walk._enter
+    original = walk.Walk._enter_directory
 
     def enter(self: object, above: object, name: str, folded: str) -> None:
         if name == "m":
             (ground.root / "z/deep").rename(ground.root / "a/deep")
         original(self, above, name, folded)
 
-    monkeypatch.setattr(walk.Walk, "_enter", enter)
+    monkeypatch.setattr(walk.Walk, "_enter_directory", enter)
     found = ground.findings()
     assert [(f.kind, f.incomplete) for f in found] == [("audit", True)]
     assert "changed meanwhile" in found[0].detail
@@ -551,14 +555,14 @@ def test_a_directory_becomes_a_link_meanwhile(ground: Ground, monkeypatch: pytes
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/.envrc").write_text("secret")
     ground.put("z/x")
-    original = walk.Walk._enter
+    original = walk.Walk._enter_directory
 
     def enter(self: object, above: object, name: str, folded: str) -> None:
         (ground.root / "z").rename(ground.root / "y")
         (ground.root / "z").symlink_to(tmp_path / "elsewhere")
         original(self, above, name, folded)
 
-    monkeypatch.setattr(walk.Walk, "_enter", enter)
+    monkeypatch.setattr(walk.Walk, "_enter_directory", enter)
     assert "z/.envrc" not in ground.paths()
 
 
@@ -654,14 +658,14 @@ def test_a_session_that_ends_during_a_look_is_looked_at_again(ground: Ground, mo
     other = ground.state / f"entered-{os.getpid()}-2"
     other.touch()
     gone = ground.state / "entered-999999999-3"
-    audit = command.audit
+    audit = command.run_project_audit
 
     def ends(*words: Any, **how: Any) -> Any:
         found = audit(*words, **how)
         other.rename(gone)
         return found
 
-    monkeypatch.setattr(command, "audit", ends)
+    monkeypatch.setattr(command, "run_project_audit", ends)
     assert command.main(("--project", str(ground.root), "--state", str(ground.state), "--notice", "--done", str(ground.marker))) == 0
     assert gone.exists()
     assert not ground.marker.exists()
@@ -675,7 +679,7 @@ def test_of_many_sessions_with_findings_the_earliest_marker_stays(ground: Ground
         ground.marker = ground.state / f"entered-0-{number + 2}"
         ground.enter()
         ground.notice("--done", str(ground.marker))
-    assert command.markers(str(ground.state)) == [str(first)]
+    assert command.session_markers(str(ground.state)) == [str(first)]
     assert ground.paths() == {".envrc"}
 
 
@@ -753,17 +757,17 @@ def test_many_files_are_walked_with_few_calls_each(ground: Ground) -> None:
 
 def test_the_package_asks_and_shows(ground: Ground) -> None:
     root, state = str(ground.root), str(ground.state / "demo")
-    package.accept(root, state)
+    package.accept_current_state(root, state)
     (ground.state / "demo/entered-0-1").touch()
     time.sleep(0.03)
     ground.put(".envrc")
     ground.put("Makefile")
     ground.put(".env")
-    found = package.audit(root, state)
-    assert (found.status, found.complete, found.entered is not None) == (1, True, True)
+    found = package.collect_audit_findings(root, state)
+    assert (found.audit_exit_status, found.complete, found.entered is not None) == (1, True, True)
     assert [f.path for f in found.findings] == [".envrc", "Makefile", ".env"]
     assert [f.path for f in package.at_least(found.findings, "medium")] == [".envrc", "Makefile"]
-    assert list(package.table(found.findings, colour=False)) == [
+    assert list(package.render_finding_table(found.findings, colour=False)) == [
         "high",
         "  .envrc: a direnv script (direnv runs it when you enter the directory, once it is allowed; read it before you allow it)",
         "medium",
@@ -771,13 +775,13 @@ def test_the_package_asks_and_shows(ground: Ground) -> None:
         "low",
         "  .env: variables (direnv, docker compose and many programs load it into their environment; read it before you allow it)",
     ]
-    package.accept(root, state)
-    assert package.audit(root, state).status == 0
+    package.accept_current_state(root, state)
+    assert package.collect_audit_findings(root, state).audit_exit_status == 0
 
 
 def test_the_package_says_when_it_cannot(ground: Ground) -> None:
     with pytest.raises(package.MachineError, match="the audit failed"):
-        package.audit(str(ground.root / "missing"), str(ground.state), everything=True)
+        package.collect_audit_findings(str(ground.root / "missing"), str(ground.state), everything=True)
 
 
 def test_severities_are_known() -> None:
@@ -866,7 +870,7 @@ def test_whatever_goes_wrong_is_said_and_the_session_is_not_forgotten(ground: Gr
     def fails(*_: object, **__: object) -> None:
         raise RecursionError
 
-    monkeypatch.setattr(command, "audit", fails)
+    monkeypatch.setattr(command, "run_project_audit", fails)
     assert command.main(("--project", str(ground.root), "--state", str(ground.state), "--notice", "--done", str(ground.marker))) == 0
     assert "could not be looked at" in (ground.state / "notice").read_text("ascii")
     assert ground.marker.exists()
@@ -899,7 +903,7 @@ def test_what_is_accepted_is_not_said_at_the_next_start(ground: Ground) -> None:
 def test_a_notice_looks_again_where_something_was_at_work(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """As git is, on the host or in the next shell."""
     looks: list[int] = []
-    really = command.audit
+    really = command.run_project_audit
 
     def looked(*arguments: Any, **options: Any) -> Any:
         walk = really(*arguments, **options)
@@ -909,12 +913,12 @@ def test_a_notice_looks_again_where_something_was_at_work(ground: Ground, monkey
             walk.findings = [Finding("", "high", "audit", "it was not looked at", "whatever is in it is not listed", "it changed meanwhile", incomplete=True)]
         return walk
 
-    monkeypatch.setattr(command, "audit", looked)
+    monkeypatch.setattr(command, "run_project_audit", looked)
     monkeypatch.setattr(command, "_PAUSES", (0.01, 0.01, 0.01))
     command.leave_notice(str(ground.root), str(ground.state), None)
     assert len(looks) == 3
     assert not (ground.state / "notice").exists()
     # Whoever never stops is told of.
-    monkeypatch.setattr(command, "audit", lambda *arguments, **options: (looks.clear(), looked(*arguments, **options))[1])
+    monkeypatch.setattr(command, "run_project_audit", lambda *arguments, **options: (looks.clear(), looked(*arguments, **options))[1])
     command.leave_notice(str(ground.root), str(ground.state), None)
     assert "not everything could be looked at" in (ground.state / "notice").read_text("ascii")

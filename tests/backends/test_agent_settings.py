@@ -16,16 +16,16 @@ import pytest
 from test_corpus import CORPUS, REFUSED, manifests
 from test_roles import persona, planned
 
-from wavegen.backends import gaps
+from wavegen.backends import collect_gaps
 from wavegen.backends.agents import gemini, opencode
 from wavegen.backends.agents.codex import codex_options
-from wavegen.backends.agents.gemini import rules
-from wavegen.backends.agents.opencode import PROJECT, permissions, settings
+from wavegen.backends.agents.gemini import gemini_policy_rules
+from wavegen.backends.agents.opencode import PROJECT, opencode_permissions, opencode_settings
 from wavegen.backends.agents.tool_lists import allowed_path, denied_path
 from wavegen.manifest.presets import PRESETS
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Access, Agent, AgentKind, Anchor, Origin, PersonaPolicy, Plan
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 OPENCODE = "adapters: {opencode: {}}\n"
 GEMINI = "adapters: {gemini: {}}\n"
@@ -45,7 +45,7 @@ def by_opencode(found: PersonaPolicy, permission: str, call: str) -> bool:
         return bool(re.fullmatch(expression, text.replace("\\", "/"), re.DOTALL))
 
     verdict = "ask"
-    for tool, rule in permissions(found).items():
+    for tool, rule in opencode_permissions(found).items():
         for pattern, action in (rule if isinstance(rule, dict) else {"*": rule}).items():
             if matches(permission, tool) and matches(call, pattern):
                 verdict = action
@@ -70,7 +70,7 @@ def by_gemini(found: PersonaPolicy, tool: str, **arguments: str) -> bool:
             case _:
                 return True
 
-    return max((rule for rule in rules(found) if matches(rule)), key=lambda rule: rule.priority).allow
+    return max((rule for rule in gemini_policy_rules(found) if matches(rule)), key=lambda rule: rule.priority).allow
 
 
 # What a call is in opencode and in Gemini CLI.
@@ -251,7 +251,7 @@ def test_opencodes_file() -> None:
     more = "adapters: {opencode: {default_model: anthropic/sonnet}}\n"
     keys = "permissions: {allowed_tools: [Read, 'Bash(git log*)'], deny: ['Bash(git log --ext-diff*)']}, system_prompt_file: .agents/p.md"
     found = persona(keys, more)
-    assert settings(found, found.agents[0]) == (
+    assert opencode_settings(found, found.agents[0]) == (
         """{
   "$schema": "https://opencode.ai/config.json",
   "autoupdate": false,
@@ -312,7 +312,7 @@ def test_a_program_has_its_file_and_no_other() -> None:
 def test_nothing_of_a_manifest_is_expanded_by_opencode() -> None:
     text = "{env:WAVEGEN_PROJECT} {env:HOME} {file:/etc/passwd}"
     found = persona(f"permissions: {{deny: ['Bash({text}*)']}}, system_prompt_file: 'a {text}.md'", OPENCODE)
-    shown = settings(found, found.agents[0])
+    shown = opencode_settings(found, found.agents[0])
     assert re.findall(r"\{(?:env|file):[^}]+\}", shown) == [PROJECT] * 3
     read = json.loads(shown)
     assert read["permission"]["bash"] == {"*": "allow", f"{text}*": "deny"}
@@ -333,7 +333,7 @@ def test_nothing_of_a_manifest_is_expanded_by_opencode() -> None:
     ],
 )
 def test_what_is_outside_is_opencodes_to_deny_only_where_nothing_is_granted(keys: str, more: str, outside: str) -> None:
-    assert permissions(persona(keys, more))["external_directory"] == outside
+    assert opencode_permissions(persona(keys, more))["external_directory"] == outside
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_codex_is_told_which_tools_are_off(lists: str, options: tuple[str, ...])
 
 def said(text: str) -> list[tuple[str, str, str, str]]:
     """Place, program, effect and the beginning of each gap of the programs."""
-    own = [gap for gap in gaps(planned(text)) if gap.backend in ("opencode", "gemini", "programs")]
+    own = [gap for gap in collect_gaps(planned(text)) if gap.backend in ("opencode", "gemini", "programs")]
     assert all((gap.remedy and gap.shell.startswith("persona-")) or gap.shell.endswith(" personas") for gap in own)
     return [(str(gap.origin).partition(": ")[0], gap.backend, gap.effect.value, " ".join(gap.what.split()[:4])) for gap in own]
 
@@ -519,7 +519,7 @@ def test_settings_of_the_home_do_not_last_in_a_fence_and_without_one_a_gap_says_
 def test_what_a_session_leaves_is_said_by_the_first_program_alone() -> None:
     more = "adapters: {codex: {}, gemini: {}, opencode: {}, claude: {}}\nruntime: {fallbacks: {codex: [gemini, opencode, claude]}}\n"
     found = planned(f"personas: {{p: {{preset: navigator, adapter: codex}}}}\n{more}")
-    assert [gap.backend for gap in gaps(found) if "what a session leaves" in gap.what] == ["gemini"]
+    assert [gap.backend for gap in collect_gaps(found) if "what a session leaves" in gap.what] == ["gemini"]
 
 
 # --- every real manifest, as if these programs worked as its personas
@@ -588,7 +588,7 @@ def run_by_these(found: Plan) -> Plan:
 @cache
 def real() -> tuple[Plan, ...]:
     names = [file for file in manifests() if file.stem not in REFUSED]
-    return tuple(run_by_these(plan(Source("wave.yaml", file.read_bytes()), None, "wave.sandbox.yaml")) for file in names)
+    return tuple(run_by_these(plan_manifest(Source("wave.yaml", file.read_bytes()), None, "wave.sandbox.yaml")) for file in names)
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real manifests is not beside the repository")
@@ -601,7 +601,7 @@ def test_every_persona_of_every_real_manifest_is_told_what_the_programs_understa
         for file in gemini.render(found):
             holds_gemini(file.text)
             seen += 1
-        assert all(gap.remedy for gap in gaps(found))
+        assert all(gap.remedy for gap in collect_gaps(found))
     assert seen > 1000
 
 
@@ -625,7 +625,7 @@ def test_any_pattern_leaves_the_files_sound(allowed: slice, denied: slice) -> No
         holds_opencode(file.text)
     for file in gemini.render(found):
         holds_gemini(file.text)
-    assert list(gaps(found))
+    assert list(collect_gaps(found))
 
 
 # --- the programs themselves
@@ -644,7 +644,7 @@ def test_opencode_reads_what_it_is_told(tmp_path: Path) -> None:
     switches = ("DISABLE_PROJECT_CONFIG", "DISABLE_AUTOUPDATE", "DISABLE_MODELS_FETCH", "DISABLE_LSP_DOWNLOAD")
     for number, found in enumerate(chosen()):
         file = tmp_path / f"{number}.json"
-        text = settings(found, agent(AgentKind.OPENCODE))
+        text = opencode_settings(found, agent(AgentKind.OPENCODE))
         file.write_text(text, "utf-8")
         env = {**os.environ, "OPENCODE_CONFIG": str(file), "WAVEGEN_PROJECT": str(tmp_path), **{f"OPENCODE_{name}": "1" for name in switches}}
         done = subprocess.run([program, "debug", "config"], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -673,6 +673,6 @@ def test_gemini_finds_no_mistake_in_what_it_is_told(tmp_path: Path, private_home
         done = subprocess.run(argv, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False)
         return done.stderr
 
-    texts = ["\n\n".join("\n".join(rule.lines()) for rule in rules(found)) + "\n" for found in chosen()]
+    texts = ["\n\n".join("\n".join(rule.toml_lines()) for rule in gemini_policy_rules(found)) + "\n" for found in chosen()]
     assert "olicy file" not in told(*texts)
     assert "Policy file error in 0.toml" in told("[[rule]]\ntoolName = '*'\ndecision = 'no'\npriority = 1\n")

@@ -23,7 +23,7 @@ from wavegen.core.errors import ManifestError
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.defaults import HOME_SECRETS
 from wavegen.policy.model import HookRule, Origin, Plan, ToolPattern
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 CORPUS = ROOT.parent / "shared/manifests"
 HEAD = "metadata: {name: demo}\nadapters: {claude: {binary: claude, mode: headless}, asks: {binary: claude, mode: interactive}, codex: {binary: codex}}\n"
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 
 
 def planned(text: str) -> Plan:
-    return plan(Source("wave.yaml", (HEAD + text).encode()), None, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", (HEAD + text).encode()), None, "wave.sandbox.yaml")
 
 
 def persona(text: str, more: str = "") -> Plan:
@@ -622,7 +622,7 @@ def test_the_matcher_of_a_hook(matcher: str, expected: str, condition: str | Non
 def test_a_name_matches_no_longer_name() -> None:
     """What is no plain name is a regular expression that may match anywhere."""
     for pattern, names in (("Write*", {"Write", "WriteMore"}), ("mcp__a-b__*", {"mcp__a-b__c"})):
-        matched = {n for n in ("Write", "WriteMore", "OverWrite", "mcp__a-b__c", "x_mcp__a-b__c") if re.search(f"^{claude_rules.glob(pattern)}$", n)}
+        matched = {n for n in ("Write", "WriteMore", "OverWrite", "mcp__a-b__c", "x_mcp__a-b__c") if re.search(f"^{claude_rules.glob_to_regex(pattern)}$", n)}
         assert matched == names
 
 
@@ -907,7 +907,7 @@ def real_files() -> tuple[tuple[str, Plan], ...]:
     found: dict[str, tuple[str, Plan]] = {}
     for manifest in sorted(CORPUS.glob("*.yaml")):
         try:
-            whole = plan(Source("wave.yaml", manifest.read_bytes()), None, "wave.sandbox.yaml")
+            whole = plan_manifest(Source("wave.yaml", manifest.read_bytes()), None, "wave.sandbox.yaml")
         except ManifestError:
             continue
         for file in claude.render(whole):

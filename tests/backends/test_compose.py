@@ -16,10 +16,10 @@ import yaml
 from helpers import USER, render_project, rendered, snapshot
 
 from wavegen.backends.sandboxes import compose
-from wavegen.core.quote import compose as quoted
+from wavegen.core.quote import quote_compose as quoted
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Plan
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -60,7 +60,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 def planned(text: str) -> Plan:
-    return plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
 
 
 def sandbox(text: str, before: str = "") -> Plan:

@@ -16,17 +16,17 @@ from wavegen.backends.sandboxes import docker
 from wavegen.backends.sandboxes.rules_file import rules_text
 from wavegen.launcher.arguments import Arguments
 from wavegen.launcher.container import Container, run_container
-from wavegen.launcher.container_mounts import RunDirectory, field
+from wavegen.launcher.container_mounts import RunDirectory, quote_mount_field
 from wavegen.launcher.engine import Engine
 from wavegen.launcher.errors import CannotStartError
 from wavegen.launcher.host import RealHost
-from wavegen.launcher.mounts import resolve
+from wavegen.launcher.mounts import resolve_mounts
 from wavegen.launcher.rules import read_rules
 from wavegen.launcher.start import Session
 from wavegen.manifest.model import NetworkMode
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Effect, Plan
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 SHELLS = "    shells: {n: {network: none}, f: {network: filtered, domains: [a.example]}, o: {network: open}, h: {network: host}, bare: {sandbox: false}}\n"
 LAUNCHER = str(ROOT / "wavegen/launcher")
@@ -34,13 +34,13 @@ LAUNCHER = str(ROOT / "wavegen/launcher")
 
 def planned(sandbox: str = "", before: str = "") -> Plan:
     text = f"metadata: {{name: p}}\n{before}runtime:\n  sandbox:\n{SHELLS}{sandbox}"
-    return plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
 
 
 class Started(Session):
     """A start on this machine that has an engine."""
 
-    def program(self, name: str) -> str:
+    def locate_program(self, name: str) -> str:
         return f"/usr/bin/{name}"
 
 
@@ -61,19 +61,19 @@ def place() -> Iterator[Path]:
 def started(place: Path, name: str, sandbox: str = "", **variables: str) -> Container:
     """A container before anything is made for it."""
     found = planned(sandbox)
-    policy = found.fence(name)
+    policy = found.find_fence(name)
     assert policy
     rules = read_rules(rules_text(found, policy, grouped=False), lambda: "", "here")
     caller = {"HOME": str(place / "home"), "PATH": "/usr/bin:/bin", **variables}
     session = Started(rules, Arguments(rules, ["--project", str(place / "p"), "true"]), caller, LAUNCHER, "")
     session.find_places()
     engine = Engine(session)
-    return Container(session, engine, resolve(rules, session.places, session.host, stores=()), is_shown=True)
+    return Container(session, engine, resolve_mounts(rules, session.places, session.host, stores=()), is_shown=True)
 
 
 def told(place: Path, name: str, sandbox: str = "", **variables: str) -> list[str]:
     """All words of the client."""
-    return started(place, name, sandbox, **variables).words([])
+    return started(place, name, sandbox, **variables).client_command_line([])
 
 
 def options(place: Path, name: str, sandbox: str = "") -> dict[str, str]:
@@ -121,7 +121,7 @@ def test_bounds_are_the_manifests(place: Path) -> None:
 def test_variables_of_the_caller_are_names_and_their_values_nowhere(place: Path) -> None:
     container = started(place, "n", "    env_passthrough: [TOKEN_A, DOCKER_HOST, LD_PRELOAD]\n", TOKEN_A="sesame", LD_PRELOAD="/x.so", OTHER="open")
     container.engine.image_variables = ["LD_PRELOAD", "LD_AUDIT", "PYTHONPATH", "PATH", "LANG_OF_IMAGE"]
-    words = container.words([])
+    words = container.client_command_line([])
     values = [value for word, value in pairwise(words) if word == "--env"]
     assert "TOKEN_A" in values
     assert not [word for word in words if "sesame" in word or "open" in word]
@@ -164,7 +164,7 @@ def test_what_decides_about_a_container_lies_where_no_shell_writes(place: Path) 
     for state, said in ((place / "home/given/state", "a shell may write where"), (place / "home/other", "")):
         session = started(place, "n", granted, XDG_STATE_HOME=str(state)).session
         session.arguments.wants_print = True
-        session.program = lambda name: f"/nowhere/{name}"  # type: ignore[method-assign]
+        session.locate_program = lambda name: f"/nowhere/{name}"  # type: ignore[method-assign]
         with pytest.raises((CannotStartError, FileNotFoundError), match=said or "/nowhere/docker"):
             run_container(session)
 
@@ -179,8 +179,8 @@ def test_of_the_hosts_system_nothing_is_shown_but_what_is_named(place: Path) -> 
 
 def test_a_field_is_read_as_it_was_meant() -> None:
     """By Go's reader of comma separated values, which takes the CR from a CRLF, also in quotes."""
-    assert field("source", 'a",b') == '"source=a"",b"'
-    assert field("source", "a\r\nb") == '"source=a\r\r\nb"'
+    assert quote_mount_field("source", 'a",b') == '"source=a"",b"'
+    assert quote_mount_field("source", "a\r\nb") == '"source=a\r\r\nb"'
 
 
 def test_scripts_are_of_fenced_shells_and_of_personas_where_they_are_started_so() -> None:
@@ -195,9 +195,9 @@ def test_scripts_are_of_fenced_shells_and_of_personas_where_they_are_started_so(
 def test_gaps_are_of_each_script_and_of_judged_networks() -> None:
     found = planned()
     gaps = tuple(docker.gaps(found))
-    names = {policy.name for policy in docker.scripts(found)}
+    names = {policy.name for policy in docker.shells_with_script(found)}
     assert {gap.shell for gap in gaps} == names
-    for policy in docker.scripts(found):
+    for policy in docker.shells_with_script(found):
         own = [(gap.effect, gap.what, gap.remedy) for gap in gaps if gap.shell == policy.name]
         judged = policy.network.mode in (NetworkMode.OPEN, NetworkMode.FILTERED)
         assert own == [*docker.DIFFERENCES, *(docker.JUDGED if judged else ())]
@@ -219,5 +219,5 @@ def test_a_start_that_ends_while_another_looks_keeps_nobody_from_starting(tmp_pa
 
     monkeypatch.setattr(posix, "listdir", lambda path: [*listed(path), *(["999999997-1"] if path.endswith("/run") else [])])
     monkeypatch.setattr(posix, "lstat", lambda path: long_ago(path) if path.startswith(str(tmp_path)) else looked(path))
-    assert made._sweep() == ["999999998-1"]
+    assert made._remove_abandoned() == ["999999998-1"]
     assert listed(tmp_path / "run") == ["999999999-1"]

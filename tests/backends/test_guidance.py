@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_roles import CLAUDE, persona, planned, sandbox
 
-from wavegen.backends.agents.instructions import files, guidance, render
+from wavegen.backends.agents.instructions import instruction_file_names, instruction_lines, render
 from wavegen.policy.model import PersonaPolicy
 
 NAVIGATOR = """\
@@ -65,7 +65,7 @@ Never:
 
 
 def told(found: PersonaPolicy, *, imports: bool = True) -> str:
-    return "\n".join(guidance(found, imports=imports)) + "\n"
+    return "\n".join(instruction_lines(found, imports=imports)) + "\n"
 
 
 def test_a_role_is_told_what_holds() -> None:
@@ -110,7 +110,7 @@ def test_no_list_of_tools_is_no_section() -> None:
     ],
 )
 def test_each_program_finds_the_file_that_it_reads(more: str, names: tuple[str, ...]) -> None:
-    assert files(persona("", more)) == names
+    assert instruction_file_names(persona("", more)) == names
     assert [file.path for file in render(planned(f"personas: {{p: {{}}}}\n{more}"))] == [f".wavegen/personas/p/{name}" for name in names]
 
 

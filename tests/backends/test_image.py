@@ -13,12 +13,12 @@ from helpers import call, project, render_project
 
 from wavegen.backends.sandboxes import image
 from wavegen.core.errors import ManifestError
-from wavegen.manifest.images import BadReferenceError, local_image, package_name, pinned, reference
+from wavegen.manifest.images import BadReferenceError, check_image_reference, is_digest_pinned, is_package_name, local_image
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy import distro_packages
-from wavegen.policy.distro_packages import ALPINE, DEBIAN, FEDORA, Found, distribution_of, packages
+from wavegen.policy.distro_packages import ALPINE, DEBIAN, FEDORA, Found, distribution_of, packages_for_attribute
 from wavegen.policy.model import Plan
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -28,7 +28,7 @@ SANDBOX = "metadata: {name: demo}\nruntime:\n  sandbox:\n"
 
 
 def planned(text: str) -> Plan:
-    return plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
 
 
 def sandbox(text: str, before: str = "") -> Plan:
@@ -58,8 +58,8 @@ def said(found: Plan) -> list[str]:
     ],
 )
 def test_what_docker_takes_for_a_reference_is_one(text: str) -> None:
-    assert reference(text) == text
-    assert pinned(text) is ("@" in text)
+    assert check_image_reference(text) == text
+    assert is_digest_pinned(text) is ("@" in text)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_docker_takes_for_a_reference_is_one(text: str) -> None:
 )  # fmt: skip
 def test_what_docker_refuses_or_takes_for_something_else_is_no_reference(text: str) -> None:
     with pytest.raises(BadReferenceError):
-        reference(text)
+        check_image_reference(text)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_what_docker_refuses_or_takes_for_something_else_is_no_reference(text: s
 def test_what_cannot_be_named_is_said_where_it_stands(text: str, expected: str) -> None:
     with pytest.raises(ManifestError) as failed:
         sandbox(text)
-    lines = [line for problem in failed.value.lines() if ": warning: " not in (line := problem.split("\n")[0])]
+    lines = [line for problem in failed.value.message_lines() if ": warning: " not in (line := problem.split("\n")[0])]
     assert len(lines) == 1
     assert lines[0].startswith(f"wave.yaml:{expected}"), lines
 
 
 def test_names_for_what_nobody_lists_are_noticed() -> None:
-    notes = [problem.line() for problem in sandbox("packages: [jq], docker_packages: {jq: jq, gh: gh, git: false, claude-code: false}").notes]
+    notes = [problem.message_line() for problem in sandbox("packages: [jq], docker_packages: {jq: jq, gh: gh, git: false, claude-code: false}").notes]
     assert notes == ["wave.yaml:3:55: warning: docker_packages: gh is not in packages; the entry has no effect (list it there, or remove it here)"]
 
 
@@ -107,7 +107,7 @@ def test_names_for_what_nobody_lists_are_noticed() -> None:
     "name", ["jq", "g++", "libstdc++6", "python3.11", "git=1:2.39.5-0+deb12u2", "jq=1.7.1-r0", "npm:x", "npm:@a/b", "npm:@a/b@1.2.3", "npm:x@latest"]
 )
 def test_a_package_is_named_as_its_manager_takes_it(name: str) -> None:
-    assert package_name(name)
+    assert is_package_name(name)
     # Whatever is let through is one word of a shell's that is no option.
     assert shlex.split(name.removeprefix("npm:"), comments=True) == [name.removeprefix("npm:")]
 
@@ -118,7 +118,7 @@ def test_a_package_is_named_as_its_manager_takes_it(name: str) -> None:
      "npm:a b", "npm:a@file:x", "npm:git+https://x/y", "npm:a/b", "npm:../x", "npm:@a", "npm:https://x", "npm:A", "npm:a@^1", "npm:npm:a"],
 )  # fmt: skip
 def test_what_a_manager_takes_for_something_else_names_no_package(name: str) -> None:
-    assert not package_name(name)
+    assert not is_package_name(name)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_a_manager_takes_for_something_else_names_no_package(name: str) -> 
     [("demo", "demo"), ("Ünï x", "uni-x"), ("a..b__c", "a-b-c"), ("--", "project"), ("日本", "project"), ("$(x)\n#", "x"), ("a" * 300, "a" * 100)],
 )
 def test_a_project_of_any_name_has_an_image(name: str, expected: str) -> None:
-    assert reference(local_image(name)) == f"wavegen/{expected}:latest"
+    assert check_image_reference(local_image(name)) == f"wavegen/{expected}:latest"
 
 
 # --- distributions
@@ -168,7 +168,7 @@ def test_a_distribution_is_told_by_the_name_of_its_image(base: str, expected: di
 )
 def test_an_attribute_has_the_names_of_a_distribution(attribute: str, debian: str | None, alpine: str | None, fedora: str | None) -> None:
     for where, expected in ((DEBIAN, debian), (ALPINE, alpine), (FEDORA, fedora)):
-        assert packages(where, attribute) == (None if expected is None else Found(tuple(expected.split()))), where.name
+        assert packages_for_attribute(where, attribute) == (None if expected is None else Found(tuple(expected.split()))), where.name
 
 
 @pytest.mark.parametrize(
@@ -176,37 +176,41 @@ def test_an_attribute_has_the_names_of_a_distribution(attribute: str, debian: st
     [("nodejs_22", "nodejs npm"), ("python312", "python3"), ("go_1_22", "golang-go"), ("postgresql_16", "postgresql"), ("gcc13", "gcc g++ libc6-dev")],
 )
 def test_a_version_is_the_distributions(attribute: str, expected: str) -> None:
-    assert packages(DEBIAN, attribute) == Found(tuple(expected.split()), other_version=True)
+    assert packages_for_attribute(DEBIAN, attribute) == Found(tuple(expected.split()), other_version=True)
 
 
 def test_a_package_of_npm_keeps_its_name() -> None:
-    assert packages(DEBIAN, "nodePackages.js_beautify") == Found((), ("js_beautify",))
+    assert packages_for_attribute(DEBIAN, "nodePackages.js_beautify") == Found((), ("js_beautify",))
 
 
 def test_programs_of_agents_are_of_npm() -> None:
     for attribute in distro_packages.AGENTS.values():
         for where in (DEBIAN, ALPINE, FEDORA):
-            found = packages(where, attribute)
+            found = packages_for_attribute(where, attribute)
             assert found
             assert (found.names, len(found.npm)) == ((), 1)
 
 
 def test_whatever_stands_in_the_table_could_be_written() -> None:
     names = [
-        name for where in (DEBIAN, ALPINE, FEDORA) for attribute in distro_packages._TABLE if (found := packages(where, attribute)) for name in found.names
+        name
+        for where in (DEBIAN, ALPINE, FEDORA)
+        for attribute in distro_packages._TABLE
+        if (found := packages_for_attribute(where, attribute))
+        for name in found.names
     ]
     assert len(names) > 150
-    assert all(package_name(name) for name in names)
+    assert all(is_package_name(name) for name in names)
 
 
 @pytest.mark.parametrize("prefix", ["", "python3Packages.", "python312Packages.", "nodePackages.", "nodePackages_latest.", "gcc", "jdk", "nodejs_"])
 def test_no_attribute_becomes_an_option_of_what_installs_it(prefix: str) -> None:
     """nodePackages._g would be npm's -g, and apt-get takes python3-x- for a package to remove."""
     rests = ["".join(letters) for length in range(4) for letters in itertools.product("aA9-_'.", repeat=length)]
-    found = [packages(where, prefix + rest) for where in (DEBIAN, ALPINE, FEDORA) for rest in rests]
+    found = [packages_for_attribute(where, prefix + rest) for where in (DEBIAN, ALPINE, FEDORA) for rest in rests]
     names = {name for one in found if one for name in (*one.names, *(f"npm:{name}" for name in one.npm))}
     assert names or prefix == ""
-    assert {name for name in names if not package_name(name)} == set()
+    assert {name for name in names if not is_package_name(name)} == set()
 
 
 # --- the Dockerfile
@@ -262,12 +266,12 @@ CMD ["bash"]
 def test_a_dockerfile_says_of_each_package_why_it_is_there() -> None:
     named = "docker_packages: {jq: jo, gh: false, claude-code: 'npm:@anthropic-ai/claude-code@2.1.0'}"
     found = sandbox(f"docker_base: 'alpine:3@sha256:{HEX}', packages: [go, jq, gh], {named}", "adapters: {claude: {}}\n")
-    assert image.dockerfile(found) == BASE.replace("HEX", HEX)
+    assert image.dockerfile_text(found) == BASE.replace("HEX", HEX)
     assert said(found) == []
 
 
 def test_packages_of_every_shell_are_in_the_one_image() -> None:
-    text = image.dockerfile(sandbox("packages: [jq], shells: {ci: {packages: [gnumake, jq]}, yolo: {packages: [ripgrep]}}"))
+    text = image.dockerfile_text(sandbox("packages: [jq], shells: {ci: {packages: [gnumake, jq]}, yolo: {packages: [ripgrep]}}"))
     assert [text.count(f"    {name} \\\n") for name in ("jq", "make", "ripgrep", "nodejs")] == [1, 1, 1, 0]
 
 
@@ -275,7 +279,7 @@ def test_packages_of_every_shell_are_in_the_one_image() -> None:
     ("adapters", "expected"), [("claude: {}, c: {binary: claude}", "@anthropic-ai/claude-code"), ("x: {binary: opencode}", "opencode-ai"), ("mine: {}", "")]
 )
 def test_an_adapters_program_is_in_the_image(adapters: str, expected: str) -> None:
-    text = image.dockerfile(planned(f"metadata: {{name: demo}}\nadapters: {{{adapters}}}\n"))
+    text = image.dockerfile_text(planned(f"metadata: {{name: demo}}\nadapters: {{{adapters}}}\n"))
     assert [line.strip(" \\") for line in text.splitlines() if expected and line.startswith(f"    {expected}")] == [expected] * bool(expected)
     assert ("npm install" in text) is bool(expected)
 
@@ -288,7 +292,7 @@ def instructions(text: str) -> list[str]:
 @pytest.mark.parametrize("base", ["debian:stable-slim", "alpine:3", "fedora:41"])
 def test_a_dockerfile_has_none_of_the_usual_faults(base: str) -> None:
     """What hadolint and docker's own advice name, and what only BuildKit knows."""
-    text = image.dockerfile(sandbox(f"docker_base: '{base}', packages: [go, gh], env_passthrough: [GH_TOKEN]", "adapters: {claude: {}}\n"))
+    text = image.dockerfile_text(sandbox(f"docker_base: '{base}', packages: [go, gh], env_passthrough: [GH_TOKEN]", "adapters: {claude: {}}\n"))
     lines = [line for line in instructions(text) if line]
     words = [line.split(" ")[0] for line in lines]
     assert words == ["FROM", "USER", "RUN", "RUN", "USER", "CMD"]

@@ -14,17 +14,17 @@ from fence import PYTHON, Fence, name_of, users
 from helpers import command_lines, until
 from test_landlock_backend import MANIFEST, Alone, made
 
-from wavegen.backends.sandboxes.landlock import ground
+from wavegen.backends.sandboxes.landlock import landlock_system_rules
 from wavegen.backends.sandboxes.rules_file import rules_text
 from wavegen.core import resources
 from wavegen.launcher.grants import readable_system
 from wavegen.launcher.rules import read_rules
-from wavegen.project.loader import load
-from wavegen.project.state_dir import key
+from wavegen.project.loader import load_project
+from wavegen.project.state_dir import state_directory_name
 
 pytestmark = pytest.mark.needs("landlock")
 
-OWN = {part for name, _ in resources.launcher() for part in name.removesuffix(".py").split("/")}
+OWN = {part for name, _ in resources.launcher_sources() for part in name.removesuffix(".py").split("/")}
 NAMES = sorted({name for name in (*sys.stdlib_module_names, *OWN, "launcher", "wavegen", "sitecustomize", "usercustomize") if name.isidentifier()})
 PLACES = ("", ".wavegen", ".wavegen/launcher", ".wavegen/launcher/egress", ".wavegen/bin")
 
@@ -127,7 +127,7 @@ def test_wavegen_run_reads_nothing_that_its_command_could_have_exchanged(tmp_pat
     fence = made(uid=os.getuid())
     try:
         canary, package = fence.home / "canary", fence.project / "wavegen"
-        copy = ["cp", "-r", resources.package(), str(package)]
+        copy = ["cp", "-r", resources.package_directory(), str(package)]
         subprocess.run(copy, check=True)
         subprocess.run(["find", str(package), "-name", "__pycache__", "-prune", "-exec", "rm", "-r", "{}", "+"], check=True)
         evil = f"import posix; posix.close(posix.open({str(canary)!r}, posix.O_WRONLY | posix.O_CREAT, 0o666))\n"
@@ -135,8 +135,8 @@ def test_wavegen_run_reads_nothing_that_its_command_could_have_exchanged(tmp_pat
         script = "cd wavegen/launcher && mkdir -p audit && touch audit/__init__.py audit/command.py new && "
         script += "find . -name '*.py' ! -name __main__.py -exec cp ../../evil {} \\; && echo RAN"
         with open(tmp_path / "rules", "w+", encoding="utf-8") as rules:
-            plan = load(str(fence.project / "wave.yaml")).plan
-            shell = plan.shell("restricted")
+            plan = load_project(str(fence.project / "wave.yaml")).plan
+            shell = plan.find_shell("restricted")
             assert shell
             rules.write(rules_text(plan, shell, whole=True, alone=True).replace("seccomp\tdefault\t", "seccomp\t@9\t"))
             rules.seek(0)
@@ -194,7 +194,7 @@ def test_compiled_code_with_every_status_right_is_run_only_as_a_start_noted_it(o
     plant = [PYTHON, "-I", "-S", "-c", CACHE, str(own.project / ".wavegen"), str(canary)]
     start = [str(own.project / ".wavegen/bin/default"), "true"]
     place = own.project / ".wavegen/launcher/__pycache__"
-    kept = own.home / ".local/state/wavegen" / key(str(own.project))
+    kept = own.home / ".local/state/wavegen" / state_directory_name(str(own.project))
 
     def runs(change: Callable[[Path], object] = lambda _: None) -> bool:
         """Whether what is planted is run, noted by a file that was changed so."""
@@ -340,12 +340,12 @@ def test_nobody_listens_where_the_network_is_not_the_hosts(fence: Alone, shell: 
 
 def test_what_of_the_system_can_be_read_is_what_the_plan_says(tmp_path: Path) -> None:
     (tmp_path / "wave.yaml").write_text(MANIFEST.replace('"~/.ssh"', '"~/.ssh", /etc/gitconfig'))
-    plan = load(str(tmp_path / "wave.yaml")).plan
+    plan = load_project(str(tmp_path / "wave.yaml")).plan
     for shell in plan.shells:
         if shell.fenced:
             text, _, groups = rules_text(plan, shell, whole=True, alone=True).partition("\ngroup\t")
             found = readable_system(read_rules(text, f"group\t{groups}".__str__, "here"))
-            assert sorted(rule.path for rule in found) == sorted(f"/{rule.path.tail}" for rule in ground(shell))
+            assert sorted(rule.path for rule in found) == sorted(f"/{rule.path.tail}" for rule in landlock_system_rules(shell))
             assert "/usr" in {rule.path for rule in found}
             assert "/etc/gitconfig" not in {rule.path for rule in found}
 

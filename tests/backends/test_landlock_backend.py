@@ -24,7 +24,7 @@ from wavegen.backends.sandboxes.rules_file import base_text
 from wavegen.core import resources
 from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import Arch
-from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp.bpf import assemble_filter
 from wavegen.seccomp.filters import filter_of
 
 pytestmark = pytest.mark.needs("landlock")
@@ -398,7 +398,7 @@ def test_it_starts_without_bwrap_and_where_no_namespace_can_be_made(own: Alone) 
     assert no_userns
     # No user namespace can be made below this filter, nor does bwrap work.
     path = own.base / "filter"
-    path.write_bytes(assembled(no_userns, *Arch))
+    path.write_bytes(assemble_filter(no_userns, *Arch))
     path.chmod(0o644)
     step = [PYTHON, "-I", "-S", str(own.project / ".wavegen/launcher/inside/restrict_and_exec.py")]
     filtered = ["bash", "-c", f'exec {shlex.join(step)} --seccomp 7 -- "$@" 7<"$0"', str(path)]
@@ -419,7 +419,7 @@ restrict_and_exec.ask_landlock = lambda: (int(sys.argv[2]), 0)
 from launcher.start import main
 main(sys.argv[3:], sys.argv[1])
 """
-LAUNCHER = os.path.join(resources.package(), "launcher")
+LAUNCHER = os.path.join(resources.package_directory(), "launcher")
 
 
 @pytest.mark.parametrize(

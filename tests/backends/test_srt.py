@@ -26,13 +26,13 @@ from wavegen.backends.sandboxes import srt
 from wavegen.core.errors import ManifestError
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Gap, Plan
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 CORPUS = ROOT.parent / "shared/manifests"
 
 
 def planned(text: str) -> Plan:
-    return plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
 
 
 def sandbox(text: str) -> Plan:
@@ -40,9 +40,9 @@ def sandbox(text: str) -> Plan:
 
 
 def of_shell(found: Plan, name: str = "restricted") -> dict[str, Any]:
-    shell = found.shell(name)
+    shell = found.find_shell(name)
     assert shell
-    settings: dict[str, Any] = srt.settings(shell)
+    settings: dict[str, Any] = srt.srt_settings(shell)
     return settings
 
 
@@ -237,7 +237,7 @@ def test_no_port_can_be_said_and_each_list_that_names_one_is_one_gap() -> None:
     found = sandbox("default_allowed_domains: ['git.example.com:22', 'db.example.com:5432', web.example.com, 'any.example.com:*']")
     assert of_shell(found)["network"]["allowedDomains"] == ["any.example.com", "db.example.com", "git.example.com", "web.example.com"]
     assert said(found) == ["weaker: srt 0.0.21 takes no port: db.example.com:5432, git.example.com:22 on every port"]
-    assert len([gap for gap in backends.gaps(found) if gap.backend == srt.NAME and "takes no port" in gap.what]) == 1
+    assert len([gap for gap in backends.collect_gaps(found) if gap.backend == srt.NAME and "takes no port" in gap.what]) == 1
 
 
 def test_what_the_launcher_refuses_though_it_is_listed_is_not_let_through() -> None:
@@ -297,7 +297,7 @@ def test_what_srt_does_not_hold_is_a_gap_with_the_line_that_asked_for_it(entry: 
 
 
 def test_what_never_holds_is_said_without_a_line_and_few_times() -> None:
-    found = [gap for gap in backends.gaps(planned(SMALL)) if gap.backend == srt.NAME]
+    found = [gap for gap in backends.collect_gaps(planned(SMALL)) if gap.backend == srt.NAME]
     assert len([gap for gap in found if gap.origin.at is None]) == 3
     assert all(gap.remedy and not gap.fatal for gap in found)
 
@@ -308,7 +308,7 @@ def real_settings() -> list[dict[str, Any]]:
     found = []
     for text in texts:
         with contextlib.suppress(ManifestError):
-            found += [dict[str, Any](srt.settings(shell)) for shell in srt.shells(planned(text))]
+            found += [dict[str, Any](srt.srt_settings(shell)) for shell in srt.srt_shells(planned(text))]
     return found
 
 

@@ -18,7 +18,7 @@ from wavegen.backends.sandboxes.rules_file import base_text, rules_text
 from wavegen.launcher.bwrap import option_words
 from wavegen.launcher.rules import read_rules
 from wavegen.manifest.yaml_nodes import Source
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 pytestmark = pytest.mark.needs("bwrap")
 
@@ -133,8 +133,8 @@ def test_an_older_python_says_so() -> None:
 )
 def test_an_option_is_there_exactly_where_the_policy_asks_for_it(sandbox: str, shell: str, option: str, there: bool) -> None:
     text = "metadata: {name: p}\n" + (f"runtime: {{sandbox: {{{sandbox}}}}}\n" if sandbox else "")
-    made = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
-    policy = made.shell(shell)
+    made = plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    policy = made.find_shell(shell)
     assert policy
     rules = read_rules(rules_text(made, policy), base_text, "rules")
     assert (option in [words[0] for words, _ in option_words(rules)]) == there
@@ -142,7 +142,7 @@ def test_an_option_is_there_exactly_where_the_policy_asks_for_it(sandbox: str, s
 
 def test_every_rule_names_where_it_comes_from() -> None:
     text = b"metadata: {name: p}\nruntime:\n  sandbox:\n    paths: [{path: ~/.gitconfig, access: read}]\n    env_passthrough: [TOKEN_A]\n"
-    made = plan(Source("wave.yaml", text), None, "wave.sandbox.yaml")
+    made = plan_manifest(Source("wave.yaml", text), None, "wave.sandbox.yaml")
     files = {file.path: file.text for file in bwrap.render(made) if file.path.startswith(".wavegen/rules/")}
     lines = [line for file in files.values() for line in file.splitlines() if line.split("\t")[0] in ("path", "pass", "env", "allow")]
     assert len(lines) > 150

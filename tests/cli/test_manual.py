@@ -13,7 +13,7 @@ from helpers import call, wavegen
 
 from wavegen import VERSION
 from wavegen.cli.main import cli
-from wavegen.cli.manual import Page, roff
+from wavegen.cli.manual import Page, render_roff
 
 PLAIN = {"MANWIDTH": "1000", "MANPAGER": "cat", "LC_ALL": "C.UTF-8", "GROFF_NO_SGR": "1", "MAN_KEEP_FORMATTING": ""}
 
@@ -72,7 +72,7 @@ def test_no_character_of_a_text_is_roff(tmp_path: Path) -> None:
     """What may be written in a help text arrives as it is; nothing of it is a request, an escape or a quotation mark."""
     nasty = r""".so /etc/passwd \n(.g \fB '"quoted" -x --long ~/a^b `c` 10% \\ é → "'"""
     page = Page(name="wavegen x", summary=nasty, usage="", text=f"{nasty}\n\n\b\n{nasty}\n.so x", epilog="", options=((nasty, nasty),), verbs=(("'v", ".br"),))
-    text = shown(roff(page, version='1"', all_names=("wavegen x", "wavegen")))
+    text = shown(render_roff(page, version='1"', all_names=("wavegen x", "wavegen")))
     assert text.count(nasty) == 5
     assert "'v" in text
     assert ".br" in text

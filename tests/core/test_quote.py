@@ -35,7 +35,7 @@ def strings() -> list[str]:
 @pytest.mark.needs("bash")
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_any_text_survives_a_posix_shell(shell: str) -> None:
-    line = "".join(f"printf '%s\\0' {quote.posix(text)}\n" for text in strings())
+    line = "".join(f"printf '%s\\0' {quote.quote_posix(text)}\n" for text in strings())
     done = subprocess.run([shell, "-u"], input=line.encode(), env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, capture_output=True, check=False)
     assert done.stderr == b""
     assert done.stdout.split(b"\0")[:-1] == [text.encode() for text in strings()]
@@ -44,7 +44,7 @@ def test_any_text_survives_a_posix_shell(shell: str) -> None:
 @pytest.mark.needs("bash")
 def test_any_text_survives_bash(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    script.write_text("".join(f"printf '%s\\0' {quote.sh(text)}  # {quote.comment(text)}\n" for text in strings()), "utf-8")
+    script.write_text("".join(f"printf '%s\\0' {quote.quote_bash(text)}  # {quote.escape_comment(text)}\n" for text in strings()), "utf-8")
     done = subprocess.run(["bash", "-u", str(script)], cwd=tmp_path, env={"LC_ALL": "C"}, capture_output=True, check=False)
     assert done.stderr == b""
     assert done.stdout.split(b"\0")[:-1] == [text.encode() for text in strings()]
@@ -53,7 +53,7 @@ def test_any_text_survives_bash(tmp_path: Path) -> None:
 
 @pytest.mark.needs("bash")
 def test_any_text_survives_bash_in_an_array_and_in_any_locale(tmp_path: Path) -> None:
-    words = " ".join(quote.sh(text) for text in strings())
+    words = " ".join(quote.quote_bash(text) for text in strings())
     for locale in ("C", "C.UTF-8", "POSIX"):
         done = subprocess.run(
             ["bash", "-us"], input=f"a=({words}); printf '%s\\0' \"${{a[@]}}\"".encode(), env={"LC_ALL": locale}, capture_output=True, check=False
@@ -64,7 +64,7 @@ def test_any_text_survives_bash_in_an_array_and_in_any_locale(tmp_path: Path) ->
 @pytest.mark.needs("nix")
 def test_any_text_survives_nix(tmp_path: Path) -> None:
     source = tmp_path / "strings.nix"
-    source.write_text("[\n" + "".join(f"{quote.nix(text)}  # {quote.comment(text)}\n" for text in strings()) + "]\n", "utf-8", newline="")
+    source.write_text("[\n" + "".join(f"{quote.quote_nix(text)}  # {quote.escape_comment(text)}\n" for text in strings()) + "]\n", "utf-8", newline="")
     assert nix("--eval", "--strict", "--json", str(source), tmp_path=tmp_path) == strings()
 
 
@@ -90,22 +90,22 @@ def test_any_text_survives_json() -> None:
 
 
 def test_any_text_survives_toml() -> None:
-    text = "".join(f"s{number} = {quote.toml(text)}  # {quote.comment(text)}\n" for number, text in enumerate([*strings(), "a\0b"]))
+    text = "".join(f"s{number} = {quote.quote_toml(text)}  # {quote.escape_comment(text)}\n" for number, text in enumerate([*strings(), "a\0b"]))
     assert list(tomllib.loads(text).values()) == [*strings(), "a\0b"]
 
 
-@pytest.mark.parametrize("function", [quote.sh, quote.nix, quote.toml, quote.comment], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [quote.quote_bash, quote.quote_nix, quote.quote_toml, quote.escape_comment], ids=lambda function: function.__name__)
 def test_quoted_text_is_one_line(function: Callable[[str], str]) -> None:
     assert not [text for text in strings() if "\n" in function(text) or "\r" in function(text)]
 
 
 def test_text_in_a_comment_cannot_end_it_or_turn_the_terminal() -> None:
-    assert all(quote.comment(text).isprintable() for text in strings())
-    assert quote.comment("a\nb \x1b[2J \u2028 é") == "a\\nb \\x1b[2J \\u2028 é"
+    assert all(quote.escape_comment(text).isprintable() for text in strings())
+    assert quote.escape_comment("a\nb \x1b[2J \u2028 é") == "a\\nb \\x1b[2J \\u2028 é"
 
 
 def test_nul_is_refused_where_nothing_can_hold_it() -> None:
-    for function in (quote.sh, quote.nix):
+    for function in (quote.quote_bash, quote.quote_nix):
         with pytest.raises(ValueError, match="NUL"):
             function("a\0b")
 
@@ -123,7 +123,7 @@ def test_nul_is_refused_where_nothing_can_hold_it() -> None:
     ],
 )
 def test_bash_words_are_readable(text: str, expected: str) -> None:
-    assert quote.sh(text) == expected
+    assert quote.quote_bash(text) == expected
 
 
 def test_json_has_one_line_for_each_innermost_object() -> None:

@@ -26,7 +26,7 @@ from helpers import LINEAR, ROOT, growth, in_place_of_bwrap, until
 
 from wavegen.doctor import Check, State, bubblewrap, collect, exit_code, kernel, machine, programs, show
 from wavegen.doctor.machine import Done, ThisMachine
-from wavegen.explain.known_errors import TROUBLES, Trouble, recognise
+from wavegen.explain.known_errors import TROUBLES, Trouble, recognise_troubles
 from wavegen.launcher import engine
 from wavegen.verify import launcher_probes
 
@@ -39,7 +39,7 @@ PROGRAM = 0o100755
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.name)
 def test_each_message_is_recognised_as_what_it_is(trouble: Trouble) -> None:
-    assert [found.name for found in recognise(trouble.says)] == [trouble.name]
+    assert [found.name for found in recognise_troubles(trouble.says)] == [trouble.name]
     assert trouble.cause
     assert trouble.remedy
 
@@ -78,14 +78,14 @@ def test_each_message_is_recognised_as_what_it_is(trouble: Trouble) -> None:
     ],
 )
 def test_variants_of_public_messages(text: str, name: str) -> None:
-    assert [found.name for found in recognise(text)] == ([name] if name else [])
+    assert [found.name for found in recognise_troubles(text)] == ([name] if name else [])
 
 
 def test_messages_are_found_among_other_lines_once_each() -> None:
     text = (
         "starting\nbwrap: setting up uid map: Permission denied\nretry\nBWRAP: setting up uid map: permission denied\nfatal: ambiguous argument 'HEAD': both\n"
     )
-    assert [found.name for found in recognise(text)] == ["uid-map", "ambiguous-head"]
+    assert [found.name for found in recognise_troubles(text)] == ["uid-map", "ambiguous-head"]
 
 
 def test_a_long_line_is_judged_in_linear_time() -> None:
@@ -98,7 +98,7 @@ def test_a_long_line_is_judged_in_linear_time() -> None:
         ("'/nix/store/a-source/", 700),
         ("TMPDIR\n", 700),
     ):
-        assert growth(lambda size, text=text: recognise(text * size), number) < LINEAR, text  # type: ignore[misc]
+        assert growth(lambda size, text=text: recognise_troubles(text * size), number) < LINEAR, text  # type: ignore[misc]
 
 
 def test_names_of_troubles_are_unique_and_no_remedy_is_empty() -> None:
@@ -124,31 +124,31 @@ class StandIn:
     release: tuple[str, str] = ("6.12.0", "x86_64")
     ran: list[tuple[str, ...]] = field(default_factory=list)
 
-    def run(self, argv: Sequence[str], *, given: bytes = b"") -> Done:
+    def run_program(self, argv: Sequence[str], *, given: bytes = b"") -> Done:
         self.ran.append(tuple(argv))
         assert (b"".join([given]) != b"") == ("--seccomp" in argv)
         return next(done for pattern, done in (*self.answers, *WELL) if re.search(pattern, " ".join(argv)))
 
-    def read(self, path: str) -> str | None:
+    def read_text_file(self, path: str) -> str | None:
         return {**FILES, **self.files}.get(path)
 
-    def mode(self, path: str) -> int:
+    def file_mode(self, path: str) -> int:
         return {**MODES, **self.modes}.get(path, 0)
 
-    def may(self, path: str, how: int) -> bool:
+    def may_access(self, path: str, how: int) -> bool:
         del how
         return path == "/dev/kvm"
 
-    def find(self, name: str) -> str:
+    def find_trusted_program(self, name: str) -> str:
         return {**PROGRAMS, **self.programs}.get(name, "")
 
-    def real(self, path: str) -> str:
+    def real_path(self, path: str) -> str:
         return path
 
-    def landlock(self) -> int:
+    def landlock_version(self) -> int:
         return self.abi
 
-    def kernel(self) -> tuple[str, str]:
+    def release_and_processor(self) -> tuple[str, str]:
         return self.release
 
 
@@ -196,7 +196,7 @@ def look(tmp_path: Path, stand_in: StandIn, manifest: str = MANIFEST) -> dict[st
     root.mkdir()
     (root / "wave.yaml").write_text(manifest)
     subprocess.run([sys.executable, "-m", "wavegen", "render"], cwd=root, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    found = collect.checks(stand_in, collect.found(str(root / "wave.yaml")), lambda _: None)
+    found = collect.run_all_checks(stand_in, collect.load_project_if_present(str(root / "wave.yaml")), lambda _: None)
     checks = {check.name: check for check in found}
     assert len(checks) == len(found)
     for check in found:
@@ -208,7 +208,7 @@ def test_on_a_machine_on_which_all_is_well_nothing_is_to_be_mended(tmp_path: Pat
     checks = look(tmp_path, StandIn(**SESSION))  # type: ignore[arg-type]
     assert {check.name for check in checks.values() if check.state is not State.OK} == {"claude", "codex", "gemini", "opencode", "srt"}
     assert exit_code(checks.values()) == 0
-    assert not any(line.startswith(("sudo", "nix", "export")) for line in show.script(checks.values()))
+    assert not any(line.startswith(("sudo", "nix", "export")) for line in show.render_fix_script(checks.values()))
 
 
 def test_apparmor_of_ubuntu(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_apparmor_of_ubuntu(tmp_path: Path) -> None:
     assert "unprivileged_userns_clone" not in check.found
     assert [trouble.name for trouble in check.troubles] == ["uid-map"]
     assert exit_code(checks.values()) == 3
-    text = "\n".join(show.script(checks.values()))
+    text = "\n".join(show.render_fix_script(checks.values()))
     assert 'profile wavegen-usr-bin-bwrap "/usr/bin/bwrap" flags=(unconfined) {\n  userns,\n}' in text
     assert "sudo apparmor_parser -r /etc/apparmor.d/wavegen-usr-bin-bwrap" in text
     assert "share-net" not in text
@@ -235,7 +235,7 @@ def test_apparmor_that_takes_no_unconfined_profiles_gets_one_that_is_written_out
         files={kernel.APPARMOR: "1\n", kernel.UNCONFINED: "1\n"},
         programs={"bwrap": place},
     )
-    text = "\n".join(show.script(look(tmp_path, stand_in).values()))
+    text = "\n".join(show.render_fix_script(look(tmp_path, stand_in).values()))
     assert f'"{place}" flags=(attach_disconnected)' in text
     assert "flags=(unconfined)" not in text
     assert "audit deny capability," in text
@@ -243,7 +243,7 @@ def test_apparmor_that_takes_no_unconfined_profiles_gets_one_that_is_written_out
 
 
 def test_a_path_is_no_pattern_in_a_profile() -> None:
-    assert '"/opt/a b\\*{c\\}/bwrap"'.replace("{", "\\{") in kernel.profile("/opt/a b*{c}/bwrap", strict=False)
+    assert '"/opt/a b\\*{c\\}/bwrap"'.replace("{", "\\{") in kernel.apparmor_profile("/opt/a b*{c}/bwrap", strict=False)
     assert kernel.profile_commands(StandIn(), "/opt/x\nuserns,/bwrap") == ()
 
 
@@ -285,17 +285,17 @@ def test_settings_that_forbid_namespaces(tmp_path: Path, files: dict[str, str], 
 
 def test_a_setting_that_binds_users_binds_no_root() -> None:
     files = {kernel.CLONE: "0\n", kernel.APPARMOR: "1\n"}
-    assert [b.found for b in kernel.barriers(StandIn(uid=0, files=files), "/usr/bin/bwrap")] == []
-    assert len(list(kernel.barriers(StandIn(files=files), "/usr/bin/bwrap"))) == 2
+    assert [b.found for b in kernel.namespace_barriers(StandIn(uid=0, files=files), "/usr/bin/bwrap")] == []
+    assert len(list(kernel.namespace_barriers(StandIn(files=files), "/usr/bin/bwrap"))) == 2
 
 
 def test_nobody_is_told_to_loosen_a_container_for_what_a_fence_or_a_setting_forbids() -> None:
     marks = {"/.dockerenv": 0o100644}
     inside = {"SANDBOX_ACTIVE": "1", "WAVEGEN_SHELL": "default"}
     for stand_in in (StandIn(modes=marks, variables=inside), StandIn(modes=marks, files={kernel.USERNS: "0\n"})):
-        (barrier,) = kernel.barriers(stand_in, "/usr/bin/bwrap")
+        (barrier,) = kernel.namespace_barriers(stand_in, "/usr/bin/bwrap")
         assert "unconfined" not in barrier.remedy
-    (barrier,) = kernel.barriers(StandIn(modes=marks, files={"/proc/self/status": "Seccomp:\t2\n"}), "/usr/bin/bwrap")
+    (barrier,) = kernel.namespace_barriers(StandIn(modes=marks, files={"/proc/self/status": "Seccomp:\t2\n"}), "/usr/bin/bwrap")
     assert "a filter of its engine is in force" in barrier.found
 
 
@@ -328,7 +328,7 @@ def test_a_masked_proc_of_a_container(tmp_path: Path) -> None:
     [("4.4.0-19041-Microsoft", 1), ("5.15.90.1-microsoft-standard-WSL2", 2), ("4.4.0-210-generic", 0), ("6.12.0", 0), ("4.19.84-microsoft-standard", 2)],
 )
 def test_windows(release: str, version: int) -> None:
-    assert kernel.wsl(StandIn(release=(release, "x86_64"))) == version
+    assert kernel.detect_wsl_version(StandIn(release=(release, "x86_64"))) == version
 
 
 def test_wsl_1_has_no_namespaces(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_wsl_1_has_no_namespaces(tmp_path: Path) -> None:
 def test_no_bwrap(tmp_path: Path) -> None:
     checks = look(tmp_path, StandIn(programs={"bwrap": ""}))
     assert (checks["bubblewrap"].state, checks["bubblewrap"].shells) == (State.MISSING, ("default", "restricted"))
-    assert "apt install bubblewrap" in "\n".join(show.script(checks.values()))
+    assert "apt install bubblewrap" in "\n".join(show.render_fix_script(checks.values()))
     assert exit_code(checks.values()) == 3
 
 
@@ -524,7 +524,7 @@ def test_podman_alone(tmp_path: Path) -> None:
     assert checks["docker"].shells == ("default", "restricted")
     assert "WAVEGEN_CONTAINER=podman" in checks["docker"].remedy
     # A variable that a script sets is gone with it.
-    assert not any(line.startswith(("export", "nix develop")) for line in show.script(checks.values()))
+    assert not any(line.startswith(("export", "nix develop")) for line in show.render_fix_script(checks.values()))
     (tmp_path / "said").mkdir()
     checks = look(tmp_path / "said", replace(alone, variables={"HOME": "/home/me", "WAVEGEN_CONTAINER": "podman"}), DOCKER)
     assert (checks["podman"].state, checks["docker"].shells) == (State.OK, ())
@@ -622,8 +622,8 @@ def test_the_trial_asks_for_every_option_that_the_launcher_has() -> None:
     stand_in = StandIn()
     made = Fence.create(MANIFEST, uid=os.getuid())
     try:
-        needs = collect.needs_of(collect.found(str(made.project / "wave.yaml")))
-        list(bubblewrap.checks(stand_in, needs))
+        needs = collect.machine_needs(collect.load_project_if_present(str(made.project / "wave.yaml")))
+        list(bubblewrap.check_bubblewrap(stand_in, needs))
         asked = {word for argv in stand_in.ran for word in argv if word.startswith("--")}
         used: set[str] = set()
         known = set(re.findall(KNOWN, subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=True).stdout, re.MULTILINE))
@@ -916,17 +916,17 @@ def test_nothing_is_left(here: Here) -> None:
 
 def test_a_program_that_hangs_is_ended_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "SECONDS", 2)
-    done = ThisMachine().run(("/bin/sh", "-c", f"sleep 611 & echo $! >{tmp_path}/pid; echo begun; wait"))
-    assert (done.late, done.worked, done.out) == (True, False, "begun\n")
-    assert "no answer" in done.words()
+    done = ThisMachine().run_program(("/bin/sh", "-c", f"sleep 611 & echo $! >{tmp_path}/pid; echo begun; wait"))
+    assert (done.late, done.has_succeeded, done.out) == (True, False, "begun\n")
+    assert "no answer" in done.last_error_line()
     pid = int((tmp_path / "pid").read_text())
     assert until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text())
 
 
 def test_a_program_that_is_not_there_is_no_traceback() -> None:
-    done = ThisMachine().run(("/nonexistent/program",))
-    assert (done.status, done.worked) == (127, False)
-    assert "No such file" in done.words()
+    done = ThisMachine().run_program(("/nonexistent/program",))
+    assert (done.status, done.has_succeeded) == (127, False)
+    assert "No such file" in done.last_error_line()
 
 
 def test_programs_that_a_shell_may_have_written_are_not_run(tmp_path: Path) -> None:
@@ -937,8 +937,8 @@ def test_programs_that_a_shell_may_have_written_are_not_run(tmp_path: Path) -> N
     (inside / "no-such-tool").chmod(0o755)
     (outside / "no-such-link").symlink_to(inside / "no-such-tool")
     this = ThisMachine(avoided=(str(inside),), variables={"PATH": f"relative:{inside}:{outside}"})
-    assert this.find("no-such-tool") == this.find("no-such-link") == ""
-    assert ThisMachine(variables={"PATH": f"{inside}"}).find("no-such-tool") == f"{inside}/no-such-tool"
+    assert this.find_trusted_program("no-such-tool") == this.find_trusted_program("no-such-link") == ""
+    assert ThisMachine(variables={"PATH": f"{inside}"}).find_trusted_program("no-such-tool") == f"{inside}/no-such-tool"
 
 
 @pytest.mark.needs("user")
@@ -956,7 +956,7 @@ def test_landlock_is_asked_in_the_kernel() -> None:
     said_by_kernel = subprocess.run(
         [PYTHON, "-c", "import ctypes; print(ctypes.CDLL(None).syscall(444, None, 0, 1))"], capture_output=True, text=True, check=True
     )
-    assert ThisMachine().landlock() == int(said_by_kernel.stdout)
+    assert ThisMachine().landlock_version() == int(said_by_kernel.stdout)
 
 
 # --- the command line
@@ -991,13 +991,13 @@ def test_a_message_that_is_not_known(here: Here) -> None:
 
 def test_the_json_is_what_its_description_says(tmp_path: Path) -> None:
     checks = look(tmp_path, StandIn(answers=((r"bwrap --unshare-user", said(UID_MAP)),), files={kernel.APPARMOR: "1\n"}))
-    document = show.as_json(checks.values(), manifest="wave.yaml")
+    document = show.checks_as_json(checks.values(), manifest="wave.yaml")
     assert set(document) == {"version", "manifest", "exit_code", "checks"}
     assert (document["version"], document["manifest"], document["exit_code"]) == (1, "wave.yaml", 3)
     for check in json.loads(json.dumps(document))["checks"]:
         assert set(check) == {"name", "group", "state", "found", "costs", "remedy", "commands", "shells", "troubles"}
         assert check["state"] in ("ok", "weaker", "missing")
-    described = show.as_json.__doc__ or ""
+    described = show.checks_as_json.__doc__ or ""
     assert all(
         word in described
         for word in ("version", "manifest", "exit_code", "checks", "group", "state", "found", "costs", "remedy", "commands", "shells", "troubles")
@@ -1008,6 +1008,6 @@ def test_what_programs_say_forges_no_line(tmp_path: Path) -> None:
     """A terminal's escapes and line ends are spelled out, in the script too."""
     evil = "bwrap: \x1b[31m\nrm -rf /\rsudo reboot\n"
     checks = look(tmp_path, StandIn(answers=((r"bwrap --unshare-user", said(evil)), (r"bwrap --version", told("bubblewrap 0.9.0\nrm -rf /\n")))))
-    lines = [*show.table(checks.values()), *show.script(checks.values())]
+    lines = [*show.render_check_table(checks.values()), *show.render_fix_script(checks.values())]
     assert all(line.replace("\n", "").isprintable() for line in lines)
-    assert not any(re.match(r"\s*(rm|sudo reboot)", part) for line in show.script(checks.values()) for part in line.split("\n"))
+    assert not any(re.match(r"\s*(rm|sudo reboot)", part) for line in show.render_fix_script(checks.values()) for part in line.split("\n"))

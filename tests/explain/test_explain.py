@@ -400,4 +400,4 @@ def test_of_two_rules_the_one_for_the_deeper_path_holds_and_what_is_hidden_stays
         (Anchor.PROJECT, "secrets/shown", denied),
         (Anchor.ROOT, "etc", None),
     ):
-        assert rules.governing(HostPath(anchor, tail)) is expected, tail
+        assert rules.rule_for_path(HostPath(anchor, tail)) is expected, tail

@@ -15,10 +15,10 @@ import pytest
 from helpers import ROOT, call, project, wavegen
 
 from wavegen.core.errors import ManifestError
-from wavegen.explain.plan_diff import Change, Way, compare, mirrored
+from wavegen.explain.plan_diff import Change, Way, compare_plans, reverse_change
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Plan
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 CORPUS = ROOT.parent / "shared/manifests"
 BASE = """\
@@ -48,7 +48,7 @@ personas:
 
 
 def planned(text: str, overlay: str | None = None) -> Plan:
-    return plan(Source("wave.yaml", text.encode()), Source("wave.sandbox.yaml", overlay.encode()) if overlay else None, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", text.encode()), Source("wave.sandbox.yaml", overlay.encode()) if overlay else None, "wave.sandbox.yaml")
 
 
 def without_origin(changes: tuple[Change, ...]) -> set[tuple[str, str, str, str, str]]:
@@ -134,10 +134,10 @@ def test_what_reaches_further_loosens_and_back_tightens(old: str, new: str, what
     text = BASE.replace(old, new, 1)
     assert text != BASE
     one, other = planned(BASE), planned(text)
-    found = [change for change in compare(one, other) if change.what == what and (before in (None, change.before)) and (after in (None, change.after))]
+    found = [change for change in compare_plans(one, other) if change.what == what and (before in (None, change.before)) and (after in (None, change.after))]
     assert [change.way for change in found] == [Way.LOOSENS] * len(found), found
-    assert found, compare(one, other)
-    back = [change for change in compare(other, one) if change.what == what and (before in (None, change.after)) and (after in (None, change.before))]
+    assert found, compare_plans(one, other)
+    back = [change for change in compare_plans(other, one) if change.what == what and (before in (None, change.after)) and (after in (None, change.before))]
     assert [change.way for change in back] == [Way.TIGHTENS] * len(found)
 
 
@@ -160,13 +160,13 @@ def test_what_is_written_otherwise_and_reaches_the_same_is_no_change(old: str, n
     # `b.example` on the usual ports is more than b.example:22: an entry that another covers is none.
     text = BASE.replace(old, new, 1).replace("[b.example, a.example, ", '[a.example, "b.example:22", "a.example:443", ')
     assert text != BASE
-    assert compare(planned(BASE), planned(text)) == ()
+    assert compare_plans(planned(BASE), planned(text)) == ()
 
 
 def test_what_cannot_be_compared_is_named_and_loosening_comes_first() -> None:
     text = BASE.replace("binary: claude", "binary: other-agent").replace("[TOKEN]", "[TOKEN, OTHER]").replace("pids: 100", "pids: 50")
     text = text.replace("    limits", "    docker_image: ubuntu:24.04\n    limits")
-    found = compare(planned(BASE), planned(text))
+    found = compare_plans(planned(BASE), planned(text))
     assert [change.way for change in found] == sorted((change.way for change in found), key=list(Way).index)
     assert {change.way for change in found} == set(Way)
     changed = {(change.what, change.after) for change in found if change.way is Way.CHANGES}
@@ -187,19 +187,19 @@ def test_a_narrower_network_may_reach_what_the_wider_did_not(restricted: str, wh
     other = BASE.replace("{network: filtered, loopback: [5432]}", restricted)
     if "domains" not in restricted:
         other = other.replace("[a.example, ", "[api.anthropic.com, a.example, ")
-    found = {(change.way, change.what, change.after) for change in compare(planned(before), planned(other)) if "shell restricted" in change.where}
+    found = {(change.way, change.what, change.after) for change in compare_plans(planned(before), planned(other)) if "shell restricted" in change.where}
     assert (Way.LOOSENS, what, after) in found
     assert (Way.TIGHTENS, "network") in {(way, name) for way, name, _ in found}
 
 
 def test_what_several_fences_have_in_common_is_said_once() -> None:
-    found = compare(planned(BASE), planned(BASE.replace("[TOKEN]", "[TOKEN, OTHER]")))
+    found = compare_plans(planned(BASE), planned(BASE.replace("[TOKEN]", "[TOKEN, OTHER]")))
     assert [(change.where, change.what) for change in found] == [("persona reader, shell default, shell own, shell restricted", "variable OTHER")]
     assert str(found[0].origin).startswith("wave.yaml:7")
 
 
 def test_a_host_of_the_overlay_is_compared_too() -> None:
-    found = compare(planned(BASE), planned(BASE, "runtime: {sandbox: {env_passthrough: [TOKEN, LAID_OVER]}}\n"))
+    found = compare_plans(planned(BASE), planned(BASE, "runtime: {sandbox: {env_passthrough: [TOKEN, LAID_OVER]}}\n"))
     assert [(change.way, change.what, str(change.origin)) for change in found] == [(Way.LOOSENS, "variable LAID_OVER", "wave.sandbox.yaml:1")]
 
 
@@ -215,7 +215,7 @@ def manifests() -> tuple[tuple[str, Plan], ...]:
     found = []
     for name, data in texts:
         try:
-            found.append((name, plan(Source("wave.yaml", data), None, "wave.sandbox.yaml")))
+            found.append((name, plan_manifest(Source("wave.yaml", data), None, "wave.sandbox.yaml")))
         except ManifestError:
             continue
     return tuple(found)
@@ -223,7 +223,7 @@ def manifests() -> tuple[tuple[str, Plan], ...]:
 
 def test_a_plan_is_its_own_equal() -> None:
     assert len(manifests()) > len(LOOSENING)
-    assert [name for name, found in manifests() if compare(found, found)] == []
+    assert [name for name, found in manifests() if compare_plans(found, found)] == []
 
 
 def test_the_way_back_is_the_mirror() -> None:
@@ -232,8 +232,8 @@ def test_the_way_back_is_the_mirror() -> None:
     pairs = [(dice.choice(some), dice.choice(some)) for _ in range(20)] + list(itertools.pairwise(some))[::3]
     changed = 0
     for (name, one), (other_name, other) in pairs:
-        there, back = compare(one, other), compare(other, one)
-        assert without_origin(tuple(map(mirrored, there))) == without_origin(back), (name, other_name)
+        there, back = compare_plans(one, other), compare_plans(other, one)
+        assert without_origin(tuple(map(reverse_change, there))) == without_origin(back), (name, other_name)
         changed += bool(there)
     assert changed > len(pairs) / 3
 

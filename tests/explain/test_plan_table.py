@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from helpers import call, project, wavegen
 
-from wavegen.core.terminal import Style, coloured, message, painted
-from wavegen.explain.plan_table import table
+from wavegen.core.terminal import Style, apply_style, colour_severity, should_colour
+from wavegen.explain.plan_table import render_plan_table
 from wavegen.manifest.yaml_nodes import Source
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 MANIFEST = """\
 metadata: {name: demo}
@@ -108,7 +108,7 @@ def test_what_nix_reads_is_a_part_of_the_json(tmp_path: Path) -> None:
 
 def test_a_text_of_the_manifest_forges_no_line_and_no_colour() -> None:
     text = MANIFEST.replace("command: ./check", 'command: "x\\n  write  /  # default\\e[31m"')
-    lines = list(table(plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")))
+    lines = list(render_plan_table(plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")))
     assert not [line for line in lines if "\n" in line or "\x1b" in line]
     assert [line for line in lines if "\\x1b[31m" in line or "\\n  write" in line]
 
@@ -146,14 +146,14 @@ def test_colour_is_for_terminals_and_variables_say_otherwise(
     monkeypatch.setenv("TERM", "xterm")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert coloured(_Stream(terminal=terminal)) is expected  # type: ignore[arg-type]
-    assert coloured(None) is False
+    assert should_colour(_Stream(terminal=terminal)) is expected  # type: ignore[arg-type]
+    assert should_colour(None) is False
 
 
 def test_of_a_message_the_first_severity_is_painted() -> None:
     line = "wave.yaml:1:2: error: x: warning: y"
-    assert message(line, colour=True) == f"wave.yaml:1:2: {painted('error', Style.BAD, colour=True)}: x: warning: y"
-    assert message(line, colour=False) == line
+    assert colour_severity(line, colour=True) == f"wave.yaml:1:2: {apply_style('error', Style.BAD, colour=True)}: x: warning: y"
+    assert colour_severity(line, colour=False) == line
 
 
 def test_what_is_forced_to_be_coloured_is_the_same_text_besides(tmp_path: Path) -> None:

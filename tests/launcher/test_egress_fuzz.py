@@ -238,7 +238,7 @@ def test_a_head_is_read_alike_however_it_arrives_and_passed_on_without_doubt() -
         assert whole.rest == data[end:]
         for cut_at in (dice.randrange(end), end - 1):
             assert wire.http_request(data[:cut_at]) is None
-        target = outcome(lambda whole=whole: names.authority(whole.authority, port=80))
+        target = outcome(lambda whole=whole: names.parse_authority(whole.authority, port=80))
         if isinstance(target, str) or whole.method == b"CONNECT":
             continue
         head = whole.head(b"judged.example")
@@ -311,7 +311,7 @@ def test_a_chunked_body_ends_where_the_reference_ends_it() -> None:
         chunks, taken = wire.Chunks(), 0
         try:
             for piece in cut(dice, data):
-                taken += chunks.take(piece)
+                taken += chunks.count_body_bytes(piece)
         except wire.BadMessageError:
             assert isinstance(expected, str), data
             seen["refused"] += 1
@@ -352,7 +352,7 @@ def test_a_socks_request_is_what_its_bytes_say() -> None:
         assert (port, data[end:]) == (struct.unpack("!H", data[end - 2 : end])[0], rest)
         assert end == 6 + {1: 4, 3: 1 + data[4], 4: 16}[data[3]]
         assert wire.socks_request(data[: dice.randrange(end)]) is None
-        target = outcome(lambda host=host: names.target(host))
+        target = outcome(lambda host=host: names.parse_target(host))
         seen["name" if data[3] == 3 else "address"] += 1
         if data[3] != 3:
             raw = data[4 : end - 2]
@@ -397,7 +397,7 @@ def test_a_hello_says_the_same_however_it_arrives() -> None:
         def read(pieces: list[bytes]) -> Any:
             reader = wire.ClientHello()
             for piece in pieces:
-                found = reader.feed(piece)
+                found = reader.feed_bytes(piece)
                 if found is not None:
                     return found
             return None
@@ -659,7 +659,7 @@ def test_a_connection_that_ends_at_once_leaves_no_warning() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         egress._relay(connection)
-        connection.finish("allow", reset=True)
+        connection.finish_connection("allow", reset=True)
         closed(egress)
         del connection, egress
         gc.collect()
@@ -700,8 +700,8 @@ def test_dns_over_tcp_in_any_pieces() -> None:
 def test_the_last_refusals_are_counted(tmp_path: Path) -> None:
     log = log_of.Log(str(tmp_path / "log"), "default")
     for number in range(1000):
-        log.write("deny", "dns", f"n{number}.org", "not-listed")
-    log.write("allow", "connect", "a.org", "", port=443, moved=(1, 2))
+        log.write_log_entry("deny", "dns", f"n{number}.org", "not-listed")
+    log.write_log_entry("allow", "connect", "a.org", "", port=443, moved=(1, 2))
     log.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     left_out = sum(int(line["name"].split()[0]) for line in lines if line["name"].endswith(" more"))

@@ -34,9 +34,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
     ],
 )
 def test_a_name_has_one_spelling(text: bytes, name: str) -> None:
-    found = names.target(text)
+    found = names.parse_target(text)
     assert (found.name, found.address) == (name, b"")
-    assert names.target(found.authority().encode()).name == found.name
+    assert names.parse_target(found.authority_text().encode()).name == found.name
 
 
 BAD = [
@@ -108,9 +108,9 @@ BAD = [
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_no_host_is_refused_and_not_mapped(text: bytes) -> None:
     with pytest.raises(names.BadNameError):
-        names.target(text)
+        names.parse_target(text)
     with pytest.raises(names.BadNameError):
-        names.authority(text + b":443")
+        names.parse_authority(text + b":443")
     assert host_of(text) is None
 
 
@@ -128,10 +128,10 @@ def test_what_is_no_host_is_refused_and_not_mapped(text: bytes) -> None:
     ],
 )
 def test_an_address_is_an_address_however_it_is_written(text: bytes, shown: str) -> None:
-    found = names.target(text)
+    found = names.parse_target(text)
     assert (found.name, str(found)) == ("", shown)
     assert found.address == ipaddress.ip_address(shown).packed
-    assert names.target(found.authority().encode()).address == found.address
+    assert names.parse_target(found.authority_text().encode()).address == found.address
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_an_address_is_an_address_however_it_is_written(text: bytes, shown: str)
     ],
 )
 def test_a_port_is_a_plain_number(text: bytes, default: int, expected: tuple[str, int]) -> None:
-    target, port = names.authority(text, port=default)
+    target, port = names.parse_authority(text, port=default)
     assert (str(target), port) == expected
 
 
@@ -180,7 +180,7 @@ PORTS = [
 @pytest.mark.parametrize("default", [0, 80])
 def test_another_spelling_of_a_port_is_refused(host: bytes, digits: bytes, default: int) -> None:
     with pytest.raises(names.BadNameError):
-        names.authority(host + b":" + digits, port=default)
+        names.parse_authority(host + b":" + digits, port=default)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_another_spelling_of_a_port_is_refused(host: bytes, digits: bytes, defau
 )
 def test_without_a_host_or_a_port_it_is_no_authority(text: bytes) -> None:
     with pytest.raises(names.BadNameError):
-        names.authority(text)
+        names.parse_authority(text)
 
 
 def test_random_authorities_are_read_as_the_reference_reads_them() -> None:
@@ -235,7 +235,7 @@ def test_random_authorities_are_read_as_the_reference_reads_them() -> None:
         default = dice.choice((0, 80))
         expected = authority_of(text, default)
         try:
-            target, port = names.authority(text, port=default)
+            target, port = names.parse_authority(text, port=default)
         except names.BadNameError:
             assert expected is None, text
             continue
@@ -247,12 +247,12 @@ def test_random_authorities_are_read_as_the_reference_reads_them() -> None:
 
 @pytest.mark.parametrize("name", ["localhost", "foo.localhost", "printer.local", "a.b.local", "box.localdomain", "intranet", "db"])
 def test_x16_names_of_this_machine_and_its_link(name: str) -> None:
-    assert special_names.is_local(name)
+    assert special_names.is_local_name(name)
 
 
 @pytest.mark.parametrize("name", ["github.com", "local.example", "localhost.example", "a.xlocal", "mylocalhost.org"])
 def test_x16_other_names_are_not(name: str) -> None:
-    assert not special_names.is_local(name)
+    assert not special_names.is_local_name(name)
 
 
 # --- addresses
@@ -362,7 +362,7 @@ def of_nobody(address: Address) -> bool:
 def test_x18_x19_what_python_calls_special_is_not_public_at_every_boundary() -> None:
     tried = boundaries()
     assert len(tried) > 250
-    assert [address for address in tried if of_nobody(address) and names.kind(address.packed) == names.PUBLIC] == []
+    assert [address for address in tried if of_nobody(address) and names.classify_address(address.packed) == names.PUBLIC] == []
 
 
 GIVEN_OUT = ipaddress.ip_network("2000::/3")
@@ -375,7 +375,7 @@ def test_x18_where_ours_is_stricter_it_is_meant() -> None:
         for address in boundaries()
         if not of_nobody(address)
         and (address.version == 4 or address in GIVEN_OUT)
-        and names.kind(address.packed) != names.PUBLIC
+        and names.classify_address(address.packed) != names.PUBLIC
         and not any(address in network for network in STRICTER_NETWORKS if network.version == address.version)
     ]
     assert beyond == []
@@ -385,14 +385,14 @@ def test_x18_where_ours_is_stricter_it_is_meant() -> None:
 def test_x18_the_stricter_networks_are_not_public_from_end_to_end(text: str) -> None:
     network = ipaddress.ip_network(text)
     for address in (network.network_address, network.broadcast_address, network[len(f"{network}") % network.num_addresses]):
-        assert names.kind(address.packed) != names.PUBLIC, address
+        assert names.classify_address(address.packed) != names.PUBLIC, address
 
 
 @pytest.mark.parametrize("text", SPECIAL)
 def test_x19_blocked_from_end_to_end(text: str) -> None:
     network = ipaddress.ip_network(text)
-    assert names.kind(network.network_address.packed) != names.PUBLIC
-    assert names.kind(network.broadcast_address.packed) != names.PUBLIC
+    assert names.classify_address(network.network_address.packed) != names.PUBLIC
+    assert names.classify_address(network.broadcast_address.packed) != names.PUBLIC
 
 
 def test_random_addresses_agree_with_python() -> None:
@@ -403,7 +403,7 @@ def test_random_addresses_agree_with_python() -> None:
         six = ipaddress.IPv6Address(0x2 << 124 | dice.getrandbits(125) & ~(0xF << 124))
         for address in (four, six):
             strict = any(address in network for network in STRICTER_NETWORKS if network.version == address.version)
-            assert (names.kind(address.packed) != names.PUBLIC) == (of_nobody(address) or strict), address
+            assert (names.classify_address(address.packed) != names.PUBLIC) == (of_nobody(address) or strict), address
             public += not (of_nobody(address) or strict)
     assert public > 20_000
 
@@ -428,7 +428,7 @@ def test_random_addresses_agree_with_python() -> None:
     ],
 )
 def test_the_internet_is_public(text: str) -> None:
-    assert names.kind(packed(text)) == names.PUBLIC
+    assert names.classify_address(packed(text)) == names.PUBLIC
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_the_internet_is_public(text: str) -> None:
     ],
 )
 def test_what_is_inside_counts_where_it_is_worse(text: str, kind: str) -> None:
-    assert names.kind(packed(text)) == getattr(names, kind)
+    assert names.classify_address(packed(text)) == getattr(names, kind)
 
 
 @pytest.mark.parametrize(
@@ -478,10 +478,10 @@ def test_what_is_inside_counts_where_it_is_worse(text: str, kind: str) -> None:
 )
 def test_what_is_reserved_of_ipv6_is_not_public(text: str) -> None:
     assert ipaddress.IPv6Address(text).is_reserved
-    assert names.kind(packed(text)) != names.PUBLIC
+    assert names.classify_address(packed(text)) != names.PUBLIC
 
 
 def test_shown_is_what_the_system_reads_back() -> None:
-    shown: Any = names.shown
+    shown: Any = names.format_address
     assert shown(packed("::ffff:1.2.3.4")) == socket.inet_ntop(socket.AF_INET6, packed("::ffff:1.2.3.4"))
-    assert (shown(b"\1\2\3\4"), names.plain(packed("::ffff:1.2.3.4"))) == ("1.2.3.4", b"\1\2\3\4")
+    assert (shown(b"\1\2\3\4"), names.unmap_ipv4_address(packed("::ffff:1.2.3.4"))) == ("1.2.3.4", b"\1\2\3\4")

@@ -30,7 +30,7 @@ def built(lists: Lists) -> rules_of.Rules:  # type: ignore[name-defined]
 def says(rules: object, text: bytes) -> str:
     """`allow`, `bad-name`, or why not."""
     try:
-        target, port = names.authority(text)
+        target, port = names.parse_authority(text)
     except names.BadNameError:
         return "bad-name"
     found = rules.decide(target, port)  # type: ignore[attr-defined]
@@ -257,14 +257,14 @@ def test_a_name_that_no_port_lets_through_is_not_known_and_denied_ones_never_are
 @pytest.mark.parametrize("name", ["db", "metadata.google.internal"])
 def test_a_name_that_some_port_lets_through_is_known(name: str) -> None:
     rules = built(Lists(allow=[Entry(name), Entry(name, port=5432, private=True)]))
-    assert rules.decide(names.Target(name=name), 5432).allowed
-    assert rules.known(names.Target(name=name)).allowed
+    assert rules.decide_connection(names.Target(name=name), 5432).allowed
+    assert rules.decide_on_any_port(names.Target(name=name)).allowed
 
 
 @pytest.mark.parametrize("text", ["localhost", "127.0.0.1", "[::1]"])
 def test_deny_beats_the_loopback_ports_too(text: str) -> None:
     rules = built(Lists(deny=[Entry(text)], loopback=[5432]))
-    assert not rules.decide(names.target(text.encode()), 5432).allowed
+    assert not rules.decide_connection(names.parse_target(text.encode()), 5432).allowed
 
 
 # --- X17: what a name leads to
@@ -277,7 +277,7 @@ def _packed(text: str) -> bytes:
 @pytest.fixture
 def no_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The addresses of the machine that runs the test are nobody's."""
-    monkeypatch.setattr(rules_of, "is_own", lambda _: False)
+    monkeypatch.setattr(rules_of, "is_own_address", lambda _: False)
 
 
 @pytest.mark.usefixtures("no_own")
@@ -315,13 +315,13 @@ def no_own(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_address_of_a_name_is_judged(entry: str, chosen: str, address: str, reason: str) -> None:
     rule = rules_of.Rule(entry, "line 1", chosen)
     rules = rules_of.Rules(anything=False, allow=[rule], deny=[rules_of.Rule("203.0.113.9", "line 2")])
-    assert rules.judge(rule, _packed(address), 443) == reason
+    assert rules.address_refusal_reason(rule, _packed(address), 443) == reason
 
 
 def test_a_loopback_port_leads_to_the_loopback_alone() -> None:
     rules = built(Lists(loopback=[5432]))
     rule = rules.loopback[5432]
-    assert [rules.judge(rule, _packed(text), 443) for text in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.2", "8.8.8.8")] == [
+    assert [rules.address_refusal_reason(rule, _packed(text), 443) for text in ("127.0.0.1", "::1", "::ffff:127.0.0.1", "127.0.0.2", "8.8.8.8")] == [
         "",
         "",
         "",
@@ -331,14 +331,14 @@ def test_a_loopback_port_leads_to_the_loopback_alone() -> None:
 
 
 def test_x21_the_hosts_own_addresses_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rules_of.is_own(_packed("127.0.0.1"))
-    assert rules_of.is_own(_packed("127.9.9.9"))
-    assert not rules_of.is_own(_packed("8.8.8.8"))
-    assert not rules_of.is_own(_packed("2606:4700::1"))
-    monkeypatch.setattr(rules_of, "is_own", lambda address: address == _packed("8.8.8.8"))
+    assert rules_of.is_own_address(_packed("127.0.0.1"))
+    assert rules_of.is_own_address(_packed("127.9.9.9"))
+    assert not rules_of.is_own_address(_packed("8.8.8.8"))
+    assert not rules_of.is_own_address(_packed("2606:4700::1"))
+    monkeypatch.setattr(rules_of, "is_own_address", lambda address: address == _packed("8.8.8.8"))
     rule = rules_of.Rule("a.example", "line 1", "private")
     rules = rules_of.Rules(anything=False, allow=[rule])
-    assert [rules.judge(rule, _packed(text), 443) for text in ("8.8.8.8", "::ffff:8.8.8.8", "8.8.4.4")] == ["own-address", "own-address", ""]
+    assert [rules.address_refusal_reason(rule, _packed(text), 443) for text in ("8.8.8.8", "::ffff:8.8.8.8", "8.8.4.4")] == ["own-address", "own-address", ""]
 
 
 def test_x21_what_cannot_be_told_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +346,7 @@ def test_x21_what_cannot_be_told_is_not_reached(monkeypatch: pytest.MonkeyPatch)
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(rules_of.socket, "socket", none_left)
-    assert rules_of.is_own(_packed("8.8.8.8"))
+    assert rules_of.is_own_address(_packed("8.8.8.8"))
 
 
 @pytest.mark.parametrize(
@@ -356,14 +356,14 @@ def test_x21_what_cannot_be_told_is_not_reached(monkeypatch: pytest.MonkeyPatch)
 def test_an_entry_is_on_its_ports(entry: str, on: tuple[int, ...], off: tuple[int, ...]) -> None:
     rule = rules_of.Rule(entry, "line 1")
     assert str(rule) == entry
-    assert all(rule.on(port) for port in on)
-    assert not any(rule.on(port) for port in off)
+    assert all(rule.allows_port(port) for port in on)
+    assert not any(rule.allows_port(port) for port in off)
 
 
 def test_the_ports_that_something_listens_on() -> None:
-    assert built(Lists(allow=[Entry("a.b"), Entry("c.d", port=2222)])).ports() == (80, 443, 2222)
-    assert set(built(Lists(allow=[Entry("a.b", port="*")])).ports()) == set(rules_of.CUSTOMARY) == set(built(Lists(anything=True)).ports())
-    assert built(Lists()).ports() == ()
+    assert built(Lists(allow=[Entry("a.b"), Entry("c.d", port=2222)])).listener_ports() == (80, 443, 2222)
+    assert set(built(Lists(allow=[Entry("a.b", port="*")])).listener_ports()) == set(rules_of.CUSTOMARY) == set(built(Lists(anything=True)).listener_ports())
+    assert built(Lists()).listener_ports() == ()
 
 
 def test_a_denied_address_is_denied_on_its_port() -> None:
@@ -371,7 +371,11 @@ def test_a_denied_address_is_denied_on_its_port() -> None:
         anything=False, allow=[rules_of.Rule("a.example.org:*", "1")], deny=[rules_of.Rule("8.8.8.8:22", "2"), rules_of.Rule("8.8.4.4:*", "3")]
     )
     rule = rules.allow[0]
-    assert [rules.judge(rule, _packed(text), port) for text, port in (("8.8.8.8", 22), ("8.8.8.8", 443), ("8.8.4.4", 443))] == ["denied", "", "denied"]
+    assert [rules.address_refusal_reason(rule, _packed(text), port) for text, port in (("8.8.8.8", 22), ("8.8.8.8", 443), ("8.8.4.4", 443))] == [
+        "denied",
+        "",
+        "denied",
+    ]
 
 
 def test_what_a_manifest_is_warned_of_is_what_is_refused() -> None:
@@ -382,8 +386,8 @@ def test_what_a_manifest_is_warned_of_is_what_is_refused() -> None:
                 if not 0 <= near < 1 << size * 8:
                     continue
                 packed = near.to_bytes(size, "big")
-                if names.kind(packed) == names.METADATA or names.plain(packed) != packed or names._inside(packed):
+                if names.classify_address(packed) == names.METADATA or names.unmap_ipv4_address(packed) != packed or names._embedded_ipv4_addresses(packed):
                     continue  # told of otherwise, or by what is inside
-                text = names.shown(packed)
-                advised = domains.advice(domains.domain_rule(Text(f"[{text}]" if size > 4 else text, Location(""))))
-                assert (advised is not None) == (names.kind(packed) != names.PUBLIC), text
+                text = names.format_address(packed)
+                advised = domains.domain_advice(domains.domain_rule(Text(f"[{text}]" if size > 4 else text, Location(""))))
+                assert (advised is not None) == (names.classify_address(packed) != names.PUBLIC), text

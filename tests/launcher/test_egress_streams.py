@@ -37,7 +37,7 @@ class Noted(Log):
         self.said: list[tuple[str, str, str]] = []
         """Verdict, name, reason."""
 
-    def write(self, verdict: str, _via: str, name: str, reason: str, *_: Any, moved: tuple[int, int] = (0, 0), **__: Any) -> None:
+    def write_log_entry(self, verdict: str, _via: str, name: str, reason: str, *_: Any, moved: tuple[int, int] = (0, 0), **__: Any) -> None:
         self.moved.append(moved)
         self.said.append((verdict, name, reason))
 
@@ -51,7 +51,7 @@ class Served:
         self.log = Noted()
         rules = Rules(anything=False, allow=[Rule(f"{NAME}:{PORT}", "line 1", "")], deny=[])
         self.egress = Egress(rules, self.log, shell="default", connect_to={(NAME, PORT): self.server.getsockname()})
-        self.thread = threading.Thread(target=self.egress.serve, args=([("proxy", self.proxy)],), daemon=True)
+        self.thread = threading.Thread(target=self.egress.serve_listeners, args=([("proxy", self.proxy)],), daemon=True)
         self.thread.start()
         # A connection has the settings that its listener had when it was made.
         assert until(lambda: self.proxy.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1)
@@ -69,7 +69,7 @@ class Served:
         return client, far
 
     def close(self) -> None:
-        self.egress.loop.stop()
+        self.egress.loop.stop_loop()
         self.thread.join(10)
         self.egress.loop.close()
         self.server.close()
@@ -111,7 +111,7 @@ def test_bytes_pass_by_the_kernel_alone_and_with_few_calls(served: Served, monke
 
     client, far = served.join()
     monkeypatch.setattr(posix, "splice", counted)
-    monkeypatch.setattr(streams.Mover, "copy", lambda *_: (_ for _ in ()).throw(BlockingIOError))
+    monkeypatch.setattr(streams.Mover, "copy_bytes", lambda *_: (_ for _ in ()).throw(BlockingIOError))
     with client, far:
         sent_through(*((far, client) if down else (client, far)), 64 * MEBIBYTE)
     # 64 KiB a piece would be 32 for each MiB; it is about two.
@@ -200,7 +200,7 @@ def test_downloads_that_stand_still_are_held_in_little_memory(served: Served) ->
     assert quiet == 10
     near = [connection.client.sock for connection in served.egress._connections]
     far_ends = [connection.server.sock for connection in served.egress._connections if connection.server]
-    unsent = sum(streams.Stream(served.egress.loop, sock).unsent() for sock in near)
+    unsent = sum(streams.Stream(served.egress.loop, sock).count_unsent_bytes() for sock in near)
     assert len(near) == count
     assert served.egress.loop.mover.parked <= 16 * MEBIBYTE + count * 65536
     assert unsent <= count * (256 + 128) * 1024
@@ -238,16 +238,16 @@ def test_a_conversation_runs_at_once_until_it_waits_and_may_be_ended_by_one_that
 
     async def inner() -> None:
         said.append("inner")
-        loop.cancel(outer_task[0]) if outer_task else None
-        await loop.sleep(60)
+        loop.cancel_task(outer_task[0]) if outer_task else None
+        await loop.sleep_seconds(60)
 
     async def outer() -> None:
         said.append("outer")
-        loop.spawn(inner())
+        loop.spawn_task(inner())
         said.append("outer goes on")
 
     outer_task: list[Any] = []
-    outer_task.append(loop.spawn(outer()))
+    outer_task.append(loop.spawn_task(outer()))
     assert said == ["outer", "inner", "outer goes on"]
     assert outer_task[0] not in loop.tasks
 
@@ -257,23 +257,23 @@ def test_a_new_connection_comes_before_others_and_what_can_wait_after_them(loop:
     pairs = {name: socket.socketpair() for name in ("first", "second", "preferred")}
 
     async def hear(name: str) -> None:
-        await loop.readable(pairs[name][0])
+        await loop.wait_readable(pairs[name][0])
         said.append(name)
-        loop.when_idle(lambda: said.append("later"))
+        loop.run_when_idle(lambda: said.append("later"))
 
     for name, (ours, theirs) in pairs.items():
-        loop.watch(ours)
+        loop.register_socket(ours)
         if name == "preferred":
-            loop.prefer(ours)
-        loop.spawn(hear(name))
+            loop.prioritize_socket(ours)
+        loop.spawn_task(hear(name))
         theirs.send(b"x")
 
     async def stop() -> None:
-        await loop.sleep(0.1)
-        loop.stop()
+        await loop.sleep_seconds(0.1)
+        loop.stop_loop()
 
-    loop.spawn(stop())
-    loop.run()
+    loop.spawn_task(stop())
+    loop.run_until_stopped()
     assert said[0] == "preferred"
     assert sorted(said[1:3]) == ["first", "second"]
     assert said[3:] == ["later"] * 3
@@ -283,13 +283,13 @@ def test_a_new_connection_comes_before_others_and_what_can_wait_after_them(loop:
 
 def test_a_server_of_this_machine_is_reached_without_a_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
-    real = Loop.any_writable
+    real = Loop.wait_any_writable
 
     def noted(self: Loop, *arguments: Any) -> Coroutine[Any, Any, bool]:
         waits.append(1)
         return real(self, *arguments)
 
-    monkeypatch.setattr(Loop, "any_writable", noted)
+    monkeypatch.setattr(Loop, "wait_any_writable", noted)
     client, far = served.join()
     client.close()
     far.close()

@@ -85,7 +85,7 @@ def _closed(made: egress_of.Egress) -> None:  # type: ignore[name-defined]
 
 @pytest.fixture
 def ask(egress: egress_of.Egress) -> Ask:  # type: ignore[name-defined]
-    return lambda *args, **options: Reply(egress.names.answer(query(*args, **options)))
+    return lambda *args, **options: Reply(egress.names.answer_dns_query(query(*args, **options)))
 
 
 def test_an_allowed_name_gets_an_address_of_its_own(ask: Ask) -> None:
@@ -184,13 +184,13 @@ def test_when_names_are_used_up_servers_fail_and_no_address_changes_hands(monkey
     monkeypatch.setattr(dns_of, "NAMES", 300)
     made = _egress(["*.example.org"])
     try:
-        given = {name: Reply(made.names.answer(query(name))).record for name in (f"n{number}.example.org" for number in range(300))}
+        given = {name: Reply(made.names.answer_dns_query(query(name))).record for name in (f"n{number}.example.org" for number in range(300))}
         assert len({one[1] for one in given.values() if one}) == 300
-        late = Reply(made.names.answer(query("late.example.org")))
+        late = Reply(made.names.answer_dns_query(query("late.example.org")))
         assert (late.code, late.record) == (SERVFAIL, None)
-        assert Reply(made.names.answer(query("evil.com"))).code == NXDOMAIN
-        assert {name: Reply(made.names.answer(query(name))).record for name in given} == given
-        assert Reply(made.names.answer(query("late.example.org", AAAA))).code == SERVFAIL
+        assert Reply(made.names.answer_dns_query(query("evil.com"))).code == NXDOMAIN
+        assert {name: Reply(made.names.answer_dns_query(query(name))).record for name in given} == given
+        assert Reply(made.names.answer_dns_query(query("late.example.org", AAAA))).code == SERVFAIL
     finally:
         _closed(made)
 
@@ -199,13 +199,13 @@ def test_when_names_are_used_up_servers_fail_and_no_address_changes_hands(monkey
 def test_every_name_that_may_be_given_stays_in_the_pool(pool: str, network: str) -> None:
     made = _egress(["*.example.org"], pool=pool)
     try:
-        found = [made.names.given(f"n{number}.example.org") for number in range(dns_of.NAMES)]
+        found = [made.names.reserve_address(f"n{number}.example.org") for number in range(dns_of.NAMES)]
         assert len(set(found)) == dns_of.NAMES
         assert all(ipaddress.ip_address(one) in ipaddress.ip_network(network) for one in found)
-        assert all(made.rules.pool.holds(one) for one in found)
+        assert all(made.rules.pool.contains_address(one) for one in found)
         for outside in (next(iter(ipaddress.ip_network(network))) - 1, ipaddress.ip_network(network)[-1] + 1):
-            assert not made.rules.pool.holds(outside.packed)
-        assert made.names.given("late.example.org") is None
+            assert not made.rules.pool.contains_address(outside.packed)
+        assert made.names.reserve_address("late.example.org") is None
     finally:
         _closed(made)
 
@@ -219,7 +219,7 @@ def test_every_name_that_may_be_given_stays_in_the_pool(pool: str, network: str)
     ],
 )
 def test_what_is_no_query_is_not_answered(egress: egress_of.Egress, data: bytes) -> None:  # type: ignore[name-defined]
-    assert egress.names.answer(data) == b""
+    assert egress.names.answer_dns_query(data) == b""
 
 
 GOOD = query("github.com")
@@ -243,12 +243,12 @@ GOOD = query("github.com")
     ],
 )
 def test_a_malformed_query_is_told_so(egress: egress_of.Egress, data: bytes, code: int) -> None:  # type: ignore[name-defined]
-    found = Reply(egress.names.answer(data))
+    found = Reply(egress.names.answer_dns_query(data))
     assert (found.code, found.record, found.number) == (code, None, 0x1234)
 
 
 def test_options_at_the_end_of_a_query_are_no_harm(egress: egress_of.Egress) -> None:  # type: ignore[name-defined]
-    found = Reply(egress.names.answer(query("github.com", counts=(1, 0, 0, 1)) + b"\0\0\x29\x04\xd0\0\0\0\0\0\0"))
+    found = Reply(egress.names.answer_dns_query(query("github.com", counts=(1, 0, 0, 1)) + b"\0\0\x29\x04\xd0\0\0\0\0\0\0"))
     assert found.record
     assert found.question == encoded("github.com") + b"\0\1\0\1"
 
@@ -261,7 +261,7 @@ def head(first: bytes, *lines: bytes) -> bytes:
 
 
 def passed_on(data: bytes, host: bytes = b"a.example") -> list[bytes]:
-    lines: list[bytes] = wire.http_request(data).head(host).split(b"\r\n")
+    lines: list[bytes] = wire.http_request(data).build_forwarded_head(host).split(b"\r\n")
     assert lines[-2:] == [b"", b""]
     return lines[:-2]
 
@@ -422,7 +422,7 @@ def test_a_request_that_can_be_read_in_two_ways_is_refused(data: bytes) -> None:
 def test_an_authority_that_is_no_host_goes_no_further_than_the_decision(authority: bytes) -> None:
     request = wire.http_request(head(b"GET http://" + authority + b"/ HTTP/1.1", b"Host: " + authority))
     with pytest.raises(names.BadNameError):
-        names.authority(request.authority, port=80)
+        names.parse_authority(request.authority, port=80)
 
 
 def test_a_head_of_just_16_kib_is_read() -> None:
@@ -452,7 +452,7 @@ def test_x37_spaces_in_a_header_cost_no_more_than_letters(filler: bytes) -> None
 def test_x37_spaces_in_a_trailer_cost_no_more_than_letters() -> None:
     def read(number: int) -> None:
         with pytest.raises(Bad):
-            wire.Chunks().take(b"0\r\nX:" + b" " * number + b"\0\r\n")
+            wire.Chunks().count_body_bytes(b"0\r\nX:" + b" " * number + b"\0\r\n")
 
     assert growth(read, 200) < LINEAR
 
@@ -496,7 +496,7 @@ def test_x25_a_chunked_body_ends_where_it_ends_under_every_split_in_three(body: 
         for second in range(first, len(data) + 1):
             chunks, taken = wire.Chunks(), 0
             for piece in (data[:first], data[first:second], data[second:]):
-                count = chunks.take(piece)
+                count = chunks.count_body_bytes(piece)
                 assert count == len(piece) or chunks.done
                 taken += count
             assert chunks.done
@@ -508,9 +508,9 @@ def test_a_chunked_body_byte_by_byte(body: bytes) -> None:
     chunks = wire.Chunks()
     for at in range(len(body)):
         assert not chunks.done
-        assert chunks.take(body[at : at + 1]) == 1
+        assert chunks.count_body_bytes(body[at : at + 1]) == 1
     assert chunks.done
-    assert chunks.take(AFTER) == 0
+    assert chunks.count_body_bytes(AFTER) == 0
 
 
 BAD_CHUNKS = [
@@ -549,7 +549,7 @@ def test_a_chunk_that_can_be_read_in_two_ways_is_refused_under_every_split(body:
     for first in range(min(len(body), 40) + 1):
         chunks = wire.Chunks()
         with pytest.raises(Bad):
-            list(map(chunks.take, (body[:first], body[first:])))
+            list(map(chunks.count_body_bytes, (body[:first], body[first:])))
         assert not chunks.done
 
 
@@ -577,10 +577,10 @@ def test_a_socks_request_is_read(data: bytes, host: bytes, port: int) -> None:
 
 def test_x34_an_address_in_socks_meets_the_rules_of_addresses() -> None:
     _, host, _, _ = wire.socks_request(socks(4, bytes(10) + b"\xff\xff\x7f\0\0\1"))
-    assert names.target(host).address == b"\x7f\0\0\1"
+    assert names.parse_target(host).address == b"\x7f\0\0\1"
     _, host, _, _ = wire.socks_request(socks(3, b"\x0agithub.com"[:1] + b"127.0.0.\x001"))
     with pytest.raises(names.BadNameError):
-        names.target(host)
+        names.parse_target(host)
 
 
 @pytest.mark.parametrize(
@@ -671,7 +671,7 @@ def hello(*extensions: bytes, tail: bytes = b"", after: bytes = b"", kind: int =
 def fed(data: bytes, step: int = 0) -> tuple[bytes, ...] | None:
     reader = wire.ClientHello()
     for at in range(0, len(data), step or len(data)):
-        found: tuple[bytes, ...] | None = reader.feed(data[at : at + (step or len(data))])
+        found: tuple[bytes, ...] | None = reader.feed_bytes(data[at : at + (step or len(data))])
         if found is not None:
             return found
     return None
@@ -773,7 +773,7 @@ def test_x29_the_bound_is_64_kib_and_what_is_kept_is_bounded() -> None:
     # As records of one byte it takes six times as much on the wire, and is not kept like that.
     reader = wire.ClientHello()
     for byte in b"\1\0\xff\xf0" + bytes(0xFFF0 - 1):
-        assert reader.feed(b"\x16\3\1\0\1" + bytes([byte])) is None
+        assert reader.feed_bytes(b"\x16\3\1\0\1" + bytes([byte])) is None
         assert len(reader._raw) == 0
     assert len(reader._hello) == 0xFFF0 + 3
 
@@ -810,5 +810,5 @@ def test_x29_the_time_of_a_hello_grows_with_its_length_alone() -> None:
     ],
 )
 def test_x28_the_server_name_is_the_name_that_was_judged(said: tuple[bytes, ...], entry: str, flags: str, reason: str) -> None:
-    target = names.target(entry.encode())
-    assert egress_of._unfit(said, target, rules_of.Rule(entry, "line 1", flags)) == reason
+    target = names.parse_target(entry.encode())
+    assert egress_of._server_name_refusal(said, target, rules_of.Rule(entry, "line 1", flags)) == reason

@@ -654,7 +654,7 @@ def test_a_terminal_is_told_what_is_missing(fence: Fence) -> None:
 
 
 def test_too_few_processes_for_a_lookup_end_one_connection_and_not_the_shell(changed: Callable[..., Fence]) -> None:
-    one = changed(("egress/loop.py", "_thread.start_new_thread(self._work, (task, result, work))", "raise RuntimeError"))
+    one = changed(("egress/loop.py", "_thread.start_new_thread(self._run_thread_work, (task, result, work))", "raise RuntimeError"))
     with inside(one) as client:
         assert client.talk(HTTP, connect("web.example.com:443"))[0].startswith(b"HTTP/1.1 502")
         assert client.talk(HTTP, connect("evil.com:443"))[0].startswith(b"HTTP/1.1 403")

@@ -15,9 +15,9 @@ from helpers import USER
 from launcher_git_ground import Ground, grounds
 
 from wavegen.launcher.errors import CannotStartError
-from wavegen.launcher.git import ANCHOR, COPY, MOST_RULES, READ, WRITE, GitRule, missing_parts, survey
+from wavegen.launcher.git import ANCHOR, COPY, MOST_RULES, READ, WRITE, GitRule, missing_parts, survey_repositories
 from wavegen.launcher.host import RealHost
-from wavegen.project.repository import keep_to_itself
+from wavegen.project.repository import pin_repository_settings
 
 
 @pytest.fixture(params=grounds(), ids=lambda uid: f"uid{uid}")
@@ -410,7 +410,7 @@ class Machine:
         names = {name[len(below) :] for name in self.tree if name.startswith(below) and "/" not in name[len(below) :] and name != path}
         return sorted((name, self.tree[below + name] is None or isinstance(self.tree[below + name], OSError)) for name in names)[: most + 1]
 
-    def read(self, path: str, most: int) -> bytes:
+    def read_host_file(self, path: str, most: int) -> bytes:
         found = self._at(path)
         if not isinstance(found, bytes):
             raise OSError(errno.ELOOP if isinstance(found, str) else errno.EISDIR, "", path)
@@ -429,12 +429,12 @@ REPOSITORY: dict[str, bytes | str | OSError | None] = {
 
 def _survey(tree: dict[str, bytes | str | OSError | None], project: str = "/w/p", **facts: Any) -> dict[str, str]:
     machine = Machine(tree, **facts)
-    return {rule.path: rule.access for rule in survey(machine, project, home="/w/home", kept="/w/home/kept")}
+    return {rule.path: rule.access for rule in survey_repositories(machine, project, home="/w/home", kept="/w/home/kept")}
 
 
 def test_rules_of_an_ordinary_repository() -> None:
     """The whole of it, as values."""
-    found = survey(Machine({**REPOSITORY, "/w/p/.git/hooks/pre-commit": "/w/p/x", "/w/p/x": b""}), "/w/p", home="/w/home", kept="/w/home/kept")
+    found = survey_repositories(Machine({**REPOSITORY, "/w/p/.git/hooks/pre-commit": "/w/p/x", "/w/p/x": b""}), "/w/p", home="/w/home", kept="/w/home/kept")
     assert found == (
         GitRule(ANCHOR, "/w/p/.git", "another git directory in its place would have other hooks"),
         GitRule(READ, "/w/p/.git/config", "git on the host follows the settings"),
@@ -571,5 +571,5 @@ def test_git_directories_in_each_other_end(name: str) -> None:
 def test_what_looks_for_repositories_leaves_no_descriptor_open(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "x")], check=True)
     before = len(os.listdir("/proc/self/fd"))
-    assert keep_to_itself(str(tmp_path)) == ("x/.git/commondir",)
+    assert pin_repository_settings(str(tmp_path)) == ("x/.git/commondir",)
     assert len(os.listdir("/proc/self/fd")) == before

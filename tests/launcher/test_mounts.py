@@ -7,11 +7,11 @@ from fake_host import SOCKET, Entry, FakeHost, directory, file, link
 
 from wavegen.backends.sandboxes.rules_file import base_text, rules_text
 from wavegen.launcher.errors import CannotStartError
-from wavegen.launcher.mounts import BIND, EMPTY, FILE, MASK, RO_BIND, SCRATCH, SYMLINK, Mount, resolve
+from wavegen.launcher.mounts import BIND, EMPTY, FILE, MASK, RO_BIND, SCRATCH, SYMLINK, Mount, resolve_mounts
 from wavegen.launcher.places import Places
 from wavegen.launcher.rules import read_rules
 from wavegen.manifest.yaml_nodes import Source
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 ME = 1000
 HOME, PROJECT = "/home/me", "/home/me/src/p"
@@ -49,12 +49,12 @@ def host(more: dict[str, Entry] | None = None, *, uid: int = ME) -> FakeHost:
 def resolved(sandbox: str = "", more: dict[str, Entry] | None = None, *, shell: str = "default", uid: int = ME) -> dict[str, Mount]:
     """The mounts of a shell, by target, in their order."""
     text = "metadata: {name: p}\n" + (f"runtime: {{sandbox: {{{sandbox}}}}}\n" if sandbox else "")
-    made = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
-    policy = made.shell(shell)
+    made = plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    policy = made.find_shell(shell)
     assert policy
     rules, machine = read_rules(rules_text(made, policy), base_text, "rules"), host(more, uid=uid)
     places = Places(machine, rules, {"HOME": HOME}, start=PROJECT, project=PROJECT, launcher="/launcher")
-    return {mount.target: mount for mount in resolve(rules, places, machine)}
+    return {mount.target: mount for mount in resolve_mounts(rules, places, machine)}
 
 
 def refused(sandbox: str, more: dict[str, Entry] | None = None, **options: str) -> str:
@@ -123,12 +123,12 @@ def test_what_is_not_there_cannot_be_made_read_only_so_its_lack_is_an_error() ->
     machine = dict(OWN)
     del machine[f"{PROJECT}/flake.lock"]
     text = "metadata: {name: p}\n"
-    made = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    made = plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
     rules = read_rules(rules_text(made, made.shells[0]), base_text, "rules")
     bare = FakeHost({**SYSTEM, **machine}, uid=ME)
     places = Places(bare, rules, {"HOME": HOME}, start=PROJECT, project=PROJECT, launcher="/launcher")
     with pytest.raises(CannotStartError, match=r"flake\.lock is missing"):
-        resolve(rules, places, bare)
+        resolve_mounts(rules, places, bare)
 
 
 # --- grants

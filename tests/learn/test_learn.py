@@ -12,7 +12,7 @@ import pytest
 from helpers import ROOT
 
 from wavegen.core.errors import MachineError, UsageError
-from wavegen.learn.syscalls import Learned, learn, learned, proposal
+from wavegen.learn.syscalls import Learned, learn_syscalls, parse_trace, proposal_lines
 
 TRACE = """\
 100 execve(0x7ffe772c0300, 0x7ffe772c17d0, 0x7ffe772c17f0) = 0
@@ -44,7 +44,7 @@ strace: Process 103 attached
 
 
 def test_a_trace_is_read_line_by_line() -> None:
-    found = learned(TRACE.splitlines(keepends=True), status=3)
+    found = parse_trace(TRACE.splitlines(keepends=True), status=3)
     assert found == Learned(
         status=3,
         calls=("brk", "clone", "clone3", "execve", "getpid", "getppid", "io_setup", "ptrace", "rt_sigprocmask", "set_robust_list", "socket", "write"),
@@ -57,12 +57,12 @@ def test_a_trace_is_read_line_by_line() -> None:
 
 def test_a_sandbox_inside_refuses_less() -> None:
     trace = ["7 unshare(0x10000000) = 0\n", "7 mount(0, 0, 0, 0, 0) = 0\n", "7 clone(0x10000011, 0, 0, 0, 0) = 8\n"]
-    assert learned(trace).refused == ("clone(0x10000011, 0x0, 0x0)", "mount", "unshare")
-    assert (learned(trace, nested=True).refused, learned(trace, nested=True).missing) == ((), ())
+    assert parse_trace(trace).refused == ("clone(0x10000011, 0x0, 0x0)", "mount", "unshare")
+    assert (parse_trace(trace, nested=True).refused, parse_trace(trace, nested=True).missing) == ((), ())
 
 
 def test_a_proposal_names_what_is_missing_and_why_the_rest_is_not_in_it() -> None:
-    told = list(proposal(learned(TRACE.splitlines(keepends=True), status=3)))
+    told = list(proposal_lines(parse_trace(TRACE.splitlines(keepends=True), status=3)))
     assert told == [
         "# The command ended with status 3, so it may not have done all that it does.",
         "# 12 system calls; strict lets 9 of them through.",
@@ -74,12 +74,12 @@ def test_a_proposal_names_what_is_missing_and_why_the_rest_is_not_in_it() -> Non
         "# answered ENOSYS by both filters: number 0x3e7, which has no name",
         "# answered ENOSYS by both filters: every call of programs in 32 bit mode",
     ]
-    assert list(proposal(learned(["7 read(0, 0, 0) = 0"]))) == ["# 1 system calls; strict lets 1 of them through."]
+    assert list(proposal_lines(parse_trace(["7 read(0, 0, 0) = 0"]))) == ["# 1 system calls; strict lets 1 of them through."]
 
 
 @pytest.mark.needs("strace")
 def test_a_command_is_watched_with_its_children() -> None:
-    found = learn(("bash", "-c", "mkdir -p /tmp && ls / >/dev/null & wait; exit 3"))
+    found = learn_syscalls(("bash", "-c", "mkdir -p /tmp && ls / >/dev/null & wait; exit 3"))
     assert found.status == 3
     assert {"execve", "wait4", "mmap", "openat"} <= set(found.calls)
     assert {"getdents64", "getdents"} & set(found.calls)  # ls, two processes below
@@ -94,7 +94,7 @@ def test_what_the_filters_refuse_is_seen() -> None:
         "import ctypes, socket, threading\nk = ctypes.CDLL(None)\nk.syscall(206, 0, 0)\nk.syscall(999)\nk.syscall(101, -1, 0, 0, 0)\nk.syscall(250, 0, 0)\n"
     )
     script += "try: socket.socket(40, 1, 0)\nexcept OSError: pass\nt = threading.Thread(target=print)\nt.start()"
-    found = learn(("/usr/bin/python3", "-c", script))
+    found = learn_syscalls(("/usr/bin/python3", "-c", script))
     assert (found.status, found.missing, found.unnamed) == (0, ("io_setup",), ("0x3e7",))
     assert {"keyctl", "ptrace"} <= set(found.refused)
     assert [name for name in found.refused if name.startswith("socket(0x28, ")]
@@ -112,7 +112,7 @@ def test_a_command_that_a_signal_ends_has_its_status() -> None:
 @pytest.mark.needs("strace")
 def test_arguments_that_look_like_a_trace_say_nothing() -> None:
     """Nothing that the command is given or writes is in the trace as text."""
-    found = learn(("echo", "\n7 vserver(0x1) = 0\n", "-o", "/nowhere"))
+    found = learn_syscalls(("echo", "\n7 vserver(0x1) = 0\n", "-o", "/nowhere"))
     assert "vserver" not in found.calls
     assert found.status == 0
 
@@ -120,7 +120,7 @@ def test_arguments_that_look_like_a_trace_say_nothing() -> None:
 def test_a_command_that_is_not_there_is_the_callers_mistake() -> None:
     for command in ((), ("no-such-command-anywhere",), ("/",)):
         with pytest.raises(UsageError) as raised:
-            learn(command)
+            learn_syscalls(command)
         assert raised.value.exit_code == 2
 
 
@@ -129,7 +129,7 @@ def test_without_strace_nothing_is_run(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "tool").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MachineError, match="strace is not on the PATH"):
-        learn(("tool",))
+        learn_syscalls(("tool",))
     assert not (tmp_path / "ran").exists()
 
 

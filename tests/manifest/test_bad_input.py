@@ -12,7 +12,7 @@ import pytest
 from helpers import MINIMAL, WAVEGEN, Result, call, environment, project, render_project, snapshot, wavegen, without_privileges
 
 from wavegen.launcher.errors import CannotStartError
-from wavegen.launcher.rules import escape, read_rules
+from wavegen.launcher.rules import escape_field, read_rules
 
 SANDBOX = "metadata: {name: demo}\nruntime:\n  sandbox:\n"
 MESSAGE = re.compile(r"(?P<file>[^:\s]+):(?P<at>\d+:\d+): (?P<severity>error|warning|note|gap): (?P<what>.+)")
@@ -351,8 +351,8 @@ def test_a_hostile_string_adds_no_line_to_what_is_rendered(tmp_path: Path, field
 
 @pytest.mark.parametrize("text", [*HOSTILE, "a\tb", "\x7f\x9b", "\\u00001b", "\\\\t", os.fsdecode(b"\xff"), "\u202e"])
 def test_a_field_of_the_rules_arrives_and_moves_no_cursor(text: str) -> None:
-    assert escape(text).isprintable()
-    rules = read_rules(f"shell\tdefault\t-\nbanner\t{escape(text)}\n", lambda: "", "rules")
+    assert escape_field(text).isprintable()
+    rules = read_rules(f"shell\tdefault\t-\nbanner\t{escape_field(text)}\n", lambda: "", "rules")
     assert rules.lists["banner"] == [(text,)]
 
 

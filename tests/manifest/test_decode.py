@@ -13,9 +13,9 @@ import yaml
 from helpers import MINIMAL, ROOT
 
 from wavegen.core.errors import Location, ManifestError, Problem, Severity
-from wavegen.manifest.decoder import NOWHERE, Decoder, Marks, Text, key, needed
-from wavegen.manifest.yaml_nodes import NODE_LIMIT, Map, Messages, Scalar, Sequence, Source, overlay, parse
-from wavegen.policy.planner import plan
+from wavegen.manifest.decoder import NOWHERE, Decoder, Marks, Text, manifest_key, required_key
+from wavegen.manifest.yaml_nodes import NODE_LIMIT, Map, Messages, Scalar, Sequence, Source, merge_overlay, parse_yaml
+from wavegen.policy.planner import plan_manifest
 
 T = TypeVar("T")
 
@@ -28,33 +28,33 @@ class Colour(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inner:
     STRICT: ClassVar[bool] = True
-    name: Text = needed("its name")
-    size: int | None = key("its size")
+    name: Text = required_key("its name")
+    size: int | None = manifest_key("its size")
     at: Marks = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outer:
-    text: Text | None = key("text")
-    flag: bool = key("a flag", default=False)
-    count: int | None = key("a number")
-    share: float | None = key("a fraction")
-    colour: Colour | None = key("a colour")
-    words: tuple[Text, ...] | None = key("words")
-    inner: Inner | None = key("one")
-    inners: tuple[Inner, ...] = key("several", ())
-    mixed: tuple[Text | Inner, ...] = key("names, or names with more", ())
-    either: Text | Inner | None = key("a name, or a name with more")
-    table: Mapping[str, Inner] = key("by name", {})
-    tags: Mapping[str, Text] = key("texts by name", {})
-    rest: object = key("anything")
+    text: Text | None = manifest_key("text")
+    flag: bool = manifest_key("a flag", default=False)
+    count: int | None = manifest_key("a number")
+    share: float | None = manifest_key("a fraction")
+    colour: Colour | None = manifest_key("a colour")
+    words: tuple[Text, ...] | None = manifest_key("words")
+    inner: Inner | None = manifest_key("one")
+    inners: tuple[Inner, ...] = manifest_key("several", ())
+    mixed: tuple[Text | Inner, ...] = manifest_key("names, or names with more", ())
+    either: Text | Inner | None = manifest_key("a name, or a name with more")
+    table: Mapping[str, Inner] = manifest_key("by name", {})
+    tags: Mapping[str, Text] = manifest_key("texts by name", {})
+    rest: object = manifest_key("anything")
     at: Marks = NOWHERE
 
 
 def decode(text: str, cls: type[T] = Outer) -> tuple[T | None, list[Problem]]:  # type: ignore[assignment]
     decoder = Decoder(Messages())
-    root = parse(Source("f", text.encode()), decoder.messages)
-    return (decoder.decode(cls, root) if root else None), decoder.messages.problems
+    root = parse_yaml(Source("f", text.encode()), decoder.messages)
+    return (decoder.decode_dataclass(cls, root) if root else None), decoder.messages.problems
 
 
 def good(text: str) -> Outer:
@@ -67,7 +67,7 @@ def good(text: str) -> Outer:
 def mistakes(text: str) -> list[str]:
     """Line:column and text of each error; there must be one."""
     _, problems = decode(text)
-    found = [f"{p.at.line}:{p.at.column} {p.what}" for p in sorted(problems, key=Problem.order) if p.severity is Severity.ERROR and p.at]
+    found = [f"{p.at.line}:{p.at.column} {p.what}" for p in sorted(problems, key=Problem.source_order) if p.severity is Severity.ERROR and p.at]
     assert found
     return found
 
@@ -256,10 +256,10 @@ def test_text_and_marks_know_their_places() -> None:
     assert value.text.at == Location("f", 2, 7)
     assert [w.at for w in value.words or ()] == [Location("f", 4, 5), Location("f", 5, 7)]
     assert [k.at for k in value.table if isinstance(k, Text)] == [Location("f", 6, 9)]
-    assert value.at.of("words") == Location("f", 4, 3)
+    assert value.at.location_of("words") == Location("f", 4, 3)
     assert "text" in value.at
     assert "flag" not in value.at
-    assert value.at.of("flag") == value.at.here == Location("f", 2, 1)
+    assert value.at.location_of("flag") == value.at.here == Location("f", 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -349,10 +349,10 @@ def test_64_levels_are_read_and_more_are_not() -> None:
 
 def overlaid(base: str, top: str) -> tuple[Outer | None, list[Problem]]:
     decoder = Decoder(Messages())
-    below, above = parse(Source("base", base.encode()), decoder.messages), parse(Source("top", top.encode()), decoder.messages)
+    below, above = parse_yaml(Source("base", base.encode()), decoder.messages), parse_yaml(Source("top", top.encode()), decoder.messages)
     assert below is not None
     assert above is not None
-    return decoder.decode(Outer, overlay(below, above)), decoder.messages.problems
+    return decoder.decode_dataclass(Outer, merge_overlay(below, above)), decoder.messages.problems
 
 
 def test_an_overlay_merges_mappings_key_by_key_and_replaces_the_rest() -> None:
@@ -366,15 +366,15 @@ def test_an_overlay_merges_mappings_key_by_key_and_replaces_the_rest() -> None:
     assert (value.text, value.words, value.inner.name, value.inner.size) == ("a", ("z",), "n", 2)
     assert {name: inner.name for name, inner in value.table.items()} == {"k": "k", "l": "L", "m": "m"}
     assert value.inner.name.at.file == "base"
-    assert value.at.of("words").file == "top"
+    assert value.at.location_of("words").file == "top"
 
 
 def test_an_overlay_is_laid_over_without_changing_what_is_below() -> None:
     decoder = Decoder(Messages())
-    base, top = parse(Source("b", b"rest: {a: 1}"), decoder.messages), parse(Source("t", b"rest: {a: 2, c: 3}"), decoder.messages)
+    base, top = parse_yaml(Source("b", b"rest: {a: 1}"), decoder.messages), parse_yaml(Source("t", b"rest: {a: 2, c: 3}"), decoder.messages)
     assert base is not None
     assert top is not None
-    overlay(base, top)
+    merge_overlay(base, top)
     inner = base.entries["rest"][1]
     assert isinstance(inner, Map)
     assert list(inner.entries) == ["a"]
@@ -442,15 +442,15 @@ def test_no_mutation_of_a_manifest_raises_anything_but_a_manifest_error_with_pla
     for _ in range(rounds):
         data = mutated(chance, chance.choice(seeds)[:6000], chance.choice(seeds))
         try:
-            plan(Source("wave.yaml", data), None, "wave.sandbox.yaml")
+            plan_manifest(Source("wave.yaml", data), None, "wave.sandbox.yaml")
         except ManifestError as failed:
             refused.append(failed)
     assert 200 < len(refused) < rounds - 200
     for error in refused:
         assert any(problem.severity is Severity.ERROR for problem in error.problems)
         assert all(problem.at and problem.at.file == "wave.yaml" for problem in error.problems)
-        assert all(line.startswith("wave.yaml") and "\0" not in line for line in error.lines())
-        assert list(error.problems) == sorted(error.problems, key=Problem.order)
+        assert all(line.startswith("wave.yaml") and "\0" not in line for line in error.message_lines())
+        assert list(error.problems) == sorted(error.problems, key=Problem.source_order)
 
 
 def test_the_slow_parser_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,11 +463,11 @@ def test_the_slow_parser_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 
 def nodes(data: bytes) -> object:
     decoder = Decoder(Messages())
-    root = parse(Source("f", data), decoder.messages)
+    root = parse_yaml(Source("f", data), decoder.messages)
     return (root, [p for p in decoder.messages.problems if "not YAML" not in p.what])
 
 
 def test_a_scalar_is_null_only_where_it_is_plain() -> None:
     at = Location("f")
-    assert Scalar(at, "~", plain=True).null
-    assert not Scalar(at, "~", plain=False).null
+    assert Scalar(at, "~", plain=True).is_null
+    assert not Scalar(at, "~", plain=False).is_null

@@ -76,7 +76,7 @@ REPLACEMENTS = ["~", "text", "5", "0.5", "true", "'5'", "''", "[]", "[text]", "[
 
 def parse(text: str) -> Map:
     decoder = Decoder(Messages())
-    root = yaml_nodes.parse(Source("f", text.encode()), decoder.messages)
+    root = yaml_nodes.parse_yaml(Source("f", text.encode()), decoder.messages)
     assert root is not None
     assert not decoder.messages.problems
     return root
@@ -89,7 +89,7 @@ def instance(node: Node) -> Any:
             return {name: instance(child) for name, (_, child) in entries.items()}
         case Sequence(items=items):
             return [instance(item) for item in items]
-        case Scalar() if node.null:
+        case Scalar() if node.is_null:
             return None
         case Scalar(text=text, plain=True):
             if text in ("true", "false"):
@@ -103,7 +103,7 @@ def instance(node: Node) -> Any:
 
 def decoder_takes(root: Map) -> bool:
     decoder = Decoder(Messages())
-    decoder.decode(Manifest, root)
+    decoder.decode_dataclass(Manifest, root)
     return not any(p.severity is Severity.ERROR for p in decoder.messages.problems)
 
 
@@ -196,7 +196,7 @@ def test_decoder_and_schema_agree_about_real_manifests(manifest: Path | None) ->
     if manifest is None:
         pytest.skip("the corpus of real manifests is not beside the repository")
     decoder = Decoder(Messages())
-    root = yaml_nodes.parse(Source("f", manifest.read_bytes()), decoder.messages)
+    root = yaml_nodes.parse_yaml(Source("f", manifest.read_bytes()), decoder.messages)
     if root is not None:
         assert schema_takes(root) is decoder_takes(root), list(VALIDATOR.iter_errors(instance(root)))
 

@@ -10,7 +10,7 @@ from wavegen.core.errors import Location, Severity
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import DomainEntry
 from wavegen.manifest.shared_hosting import ANYBODYS, HOSTING
-from wavegen.policy.domains import BadDomainError, advice, covers, denied_rule, domain_rule, too_broad
+from wavegen.policy.domains import BadDomainError, broad_wildcard_reason, denied_rule, domain_advice, domain_rule, rule_covers
 from wavegen.policy.model import DomainRule, Origin
 
 AT = Location("wave.yaml", 7, 3)
@@ -114,9 +114,9 @@ def test_a_mapping_says_more_about_a_host() -> None:
     entry = DomainEntry(host=Text("DB.corp.example:5432", AT), allow_private=True, allow_no_sni=True, tls=False)
     found = domain_rule(entry)
     assert found == DomainRule(host="db.corp.example", wildcard=False, port="5432", origin=Origin("", AT), allow_private=True, allow_no_sni=True, tls=False)
-    assert found.flags() == {"allow_private": True, "allow_no_sni": True, "tls": False}
+    assert found.extra_flags() == {"allow_private": True, "allow_no_sni": True, "tls": False}
     assert domain_rule(DomainEntry(host=Text("x.org", AT))) == rule("x.org")
-    assert rule("x.org").flags() == {}
+    assert rule("x.org").extra_flags() == {}
     with pytest.raises(BadDomainError):
         domain_rule(DomainEntry(host=Text("https://x.org", AT)))
 
@@ -134,7 +134,7 @@ def private(text: str) -> DomainRule:
 
 
 def said(found: DomainRule) -> tuple[Severity, str] | None:
-    problem = advice(found)
+    problem = domain_advice(found)
     if problem is None:
         return None
     assert problem.at == AT
@@ -155,9 +155,9 @@ def said(found: DomainRule) -> tuple[Severity, str] | None:
     ],
 )  # fmt: skip
 def test_a_wildcard_below_which_anybody_can_have_a_name_is_broad(entry: str) -> None:
-    assert too_broad(rule(entry))
+    assert broad_wildcard_reason(rule(entry))
     found = said(rule(entry))
-    assert found == (Severity.WARNING, f"'{entry}' allows {too_broad(rule(entry))}")
+    assert found == (Severity.WARNING, f"'{entry}' allows {broad_wildcard_reason(rule(entry))}")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_wildcard_below_which_anybody_can_have_a_name_is_broad(entry: str) -> 
     ],
 )  # fmt: skip
 def test_other_entries_are_not_broad(entry: str) -> None:
-    assert too_broad(rule(entry)) == ""
+    assert broad_wildcard_reason(rule(entry)) == ""
     if "." in entry and entry != "203.0.113.7":
         assert said(rule(entry)) is None
 
@@ -237,7 +237,7 @@ def test_the_loopback_is_the_inside(entry: str) -> None:
     ],
 )  # fmt: skip
 def test_what_the_fence_will_refuse_is_said_with_what_to_write(entry: str, written: str) -> None:
-    problem = advice(rule(entry))
+    problem = domain_advice(rule(entry))
     assert problem is not None
     assert problem.severity is Severity.WARNING
     assert "will be refused" in problem.what
@@ -248,7 +248,7 @@ def test_what_the_fence_will_refuse_is_said_with_what_to_write(entry: str, writt
 @pytest.mark.parametrize("entry", ["169.254.1.1", "0.0.0.0", "224.0.0.1", "[fe80::1]", "[2002:7f00:1::]", "foo.localhost", "*.localhost:3000"])
 def test_what_no_flag_lets_through_is_said_without_one(entry: str) -> None:
     for found in (rule(entry), private(entry)):
-        problem = advice(found)
+        problem = domain_advice(found)
         assert problem is not None
         assert "will be refused" in problem.what
         assert "allow_private" not in problem.hint
@@ -283,8 +283,8 @@ def test_a_wildcard_over_an_intranet_is_meant_where_private_addresses_are() -> N
 )
 def test_an_entry_covers_only_what_lets_through_no_more(flags: dict[str, bool], other: dict[str, bool], covered: bool) -> None:
     for bound in ("x.org", "x.org:*"):
-        assert covers(replace(rule(bound), **flags), replace(rule("x.org"), **other)) is covered  # type: ignore[arg-type]
-    assert covers(replace(rule("*.org"), **flags), replace(rule("x.org"), **other)) is covered  # type: ignore[arg-type]
+        assert rule_covers(replace(rule(bound), **flags), replace(rule("x.org"), **other)) is covered  # type: ignore[arg-type]
+    assert rule_covers(replace(rule("*.org"), **flags), replace(rule("x.org"), **other)) is covered  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -302,4 +302,4 @@ def test_an_entry_covers_only_what_lets_through_no_more(flags: dict[str, bool], 
     ],
 )
 def test_no_port_is_443_and_80(bound: str, other: str, covered: bool) -> None:
-    assert covers(rule(bound), rule(other)) is covered
+    assert rule_covers(rule(bound), rule(other)) is covered

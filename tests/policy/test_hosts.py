@@ -16,17 +16,17 @@ from helpers import ROOT, project
 from wavegen.backends.sandboxes.rules_file import base_text, rules_text
 from wavegen.core.errors import Location, UsageError
 from wavegen.explain.model import Verdict
-from wavegen.explain.targets import Kind, explain
+from wavegen.explain.targets import Kind, explain_target
 from wavegen.launcher.egress import metadata, names, special_names
 from wavegen.launcher.egress import rules as rules_of
 from wavegen.launcher.filtered import network_rules
 from wavegen.launcher.rules import read_rules
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import NetworkMode
-from wavegen.policy.domains import BadDomainError, advice, domain_rule
-from wavegen.policy.host_rules import decide, origin_of, refusal_of, target_of
+from wavegen.policy.domains import BadDomainError, domain_advice, domain_rule
+from wavegen.policy.host_rules import decide_host, origin_of, refusal_of, target_of
 from wavegen.policy.model import Policy
-from wavegen.project.loader import Project, load
+from wavegen.project.loader import Project, load_project
 from wavegen.verify import expect_network
 from wavegen.verify.model import Want
 
@@ -101,11 +101,11 @@ PORTS = (1, 22, 53, 80, 443, 853, 3128, 5432, 8443, 65535)
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    return load(str(project(tmp_path_factory.mktemp("hosts"), MANIFEST) / "wave.yaml"))
+    return load_project(str(project(tmp_path_factory.mktemp("hosts"), MANIFEST) / "wave.yaml"))
 
 
 def shell(planned: Project, name: str) -> Policy:
-    found = planned.plan.shell(name)
+    found = planned.plan.find_shell(name)
     assert found is not None
     return found
 
@@ -144,7 +144,7 @@ def lists_of(policy: Policy) -> Lists:
 def explained(planned: Project, policy: Policy, host: str, port: int) -> tuple[bool, str]:
     """Whether explain says that it is reached, and the line that it names."""
     try:
-        (answer,) = explain(planned, f"{host}:{port}", Kind.HOST, (policy,), ())
+        (answer,) = explain_target(planned, f"{host}:{port}", Kind.HOST, (policy,), ())
     except UsageError:
         return False, ""
     return answer.verdict is Verdict.ALLOWED, str(answer.origin)
@@ -157,8 +157,8 @@ def test_everybody_gives_the_launchers_answer(planned: Project, name: str) -> No
     reasons: set[str] = set()
     for number, (host, port) in enumerate(asked(31, 4000)):
         target = target_of(host)
-        found = launcher.decide(target, port) if target else rules_of.Decision(allowed=False, reason="bad-name")
-        ours = decide(policy.network, host, port)
+        found = launcher.decide_connection(target, port) if target else rules_of.Decision(allowed=False, reason="bad-name")
+        ours = decide_host(policy.network, host, port)
         assert (ours.allowed, ours.reason, str(ours.rule)) == (found.allowed, found.reason, str(found.rule)), (host, port)
         assert allowed_text(lists, f"{host}:{port}".encode()) == found.allowed, (host, port, found.reason)
         if number % 4 == 0:
@@ -166,7 +166,7 @@ def test_everybody_gives_the_launchers_answer(planned: Project, name: str) -> No
             assert said == found.allowed, (host, port, found.reason)
             rule = origin_of(policy.network, ours.rule)
             assert not said or (rule is not None and str(rule) == line) or name.startswith("opened"), (host, port, line)
-            assert found.rule is None or rule is None or found.rule.line in (f"{rule.at.file}:{rule.at.line}" if rule.at else "default")
+            assert found.rule is None or rule is None or found.rule.manifest_location in (f"{rule.at.file}:{rule.at.line}" if rule.at else "default")
         seen[found.allowed] += 1
         reasons.add(found.reason)
     assert min(seen.values()) > 100, seen
@@ -178,7 +178,7 @@ def test_without_rules_everything_or_nothing_is_reached(planned: Project, name: 
     policy = shell(planned, name)
     for host, port in asked(32, 200):
         if target_of(host) is not None:
-            assert decide(policy.network, host, port).allowed is reached
+            assert decide_host(policy.network, host, port).allowed is reached
             assert explained(planned, policy, host, port)[0] is reached
 
 
@@ -187,8 +187,8 @@ def test_probes_expect_what_the_launcher_does(planned: Project, name: str) -> No
     policy = shell(planned, name)
     launcher = launcher_of(planned, policy)
     tried = 0
-    for expect in (expect_network.unlisted, expect_network.refused_names, expect_network.look_alikes, expect_network.other_ports, expect_network.metadata,
-                   expect_network.listed, expect_network.another_server):  # fmt: skip
+    for expect in (expect_network.unlisted_hosts, expect_network.refused_names, expect_network.look_alikes, expect_network.other_ports, expect_network.metadata_services,
+                   expect_network.allowlisted_hosts, expect_network.another_server):  # fmt: skip
         for expectation in expect(policy):
             arguments = dict(expectation.arguments)
             places = arguments["places"]
@@ -197,7 +197,7 @@ def test_probes_expect_what_the_launcher_does(planned: Project, name: str) -> No
                 target = target_of(host)
                 assert target is not None
                 # The one that asks for another server is let through, and told apart by what it says then.
-                assert launcher.decide(target, port).allowed == (expectation.want is Want.WORKS or "asked" in arguments), (host, port)
+                assert launcher.decide_connection(target, port).allowed == (expectation.want is Want.WORKS or "asked" in arguments), (host, port)
                 tried += 1
     assert tried > 6
 
@@ -205,7 +205,7 @@ def test_probes_expect_what_the_launcher_does(planned: Project, name: str) -> No
 def test_a_name_below_a_wildcard_is_probed(planned: Project) -> None:
     """A filter that drops all `*.name` entries would else pass."""
     policy = shell(planned, "filtered")
-    below = [host for host, _ in expect_network.stand_ins(policy) if host.startswith("wavegen-verify.")]
+    below = [host for host, _ in expect_network.allowed_destinations(policy) if host.startswith("wavegen-verify.")]
     assert len(below) == 1
     assert any(rule.wildcard and below[0].endswith(f".{rule.host}") for rule in policy.network.domains)
 
@@ -213,22 +213,22 @@ def test_a_name_below_a_wildcard_is_probed(planned: Project) -> None:
 @pytest.mark.parametrize("host", ["x.local", "x.onion", "x.localdomain", "x.invalid", "metadata.goog", "x.internal", "intranet", "10.1.2.3", "169.254.1.1"])
 def test_what_is_listed_and_refused_is_warned_of_and_expected_of_no_probe(tmp_path: Path, host: str) -> None:
     text = f"metadata: {{name: x}}\nruntime: {{sandbox: {{default_allowed_domains: [{host}], shells: {{s: {{network: filtered}}}}}}}}\n"
-    planned = load(str(project(tmp_path, text) / "wave.yaml"))
+    planned = load_project(str(project(tmp_path, text) / "wave.yaml"))
     policy = shell(planned, "s")
     (rule,) = policy.network.domains
-    reached = launcher_of(planned, policy).decide(target_of(host), 443).allowed
+    reached = launcher_of(planned, policy).decide_connection(target_of(host), 443).allowed
     assert reached == (host == "x.internal")
     assert bool(refusal_of(rule)) is not reached
-    assert (advice(rule) is None) is reached
-    assert bool(expect_network.stand_ins(policy)) is reached
+    assert (domain_advice(rule) is None) is reached
+    assert bool(expect_network.allowed_destinations(policy)) is reached
 
 
 @pytest.mark.parametrize("host", ["foo.internal", "foo.localdomain", "foo.invalid", "foo.onion", "metadata.goog"])
 def test_an_open_network_has_one_answer_for_special_names(planned: Project, host: str) -> None:
     policy = shell(planned, "opened")
     answers = {
-        launcher_of(planned, policy).decide(target_of(host), 443).allowed,
-        decide(policy.network, host, 443).allowed,
+        launcher_of(planned, policy).decide_connection(target_of(host), 443).allowed,
+        decide_host(policy.network, host, 443).allowed,
         explained(planned, policy, host, 443)[0],
     }
     assert answers == {host == "foo.internal"}

@@ -107,11 +107,11 @@ def test_devices_are_known_by_their_place(text: str, device: bool) -> None:
 
 def test_a_path_holds_itself_and_what_is_below_it_and_nothing_beside_it() -> None:
     a = host_path("~/a")
-    assert a.holds(a)
-    assert a.holds(host_path("~/a/b"))
-    assert host_path("~").holds(a)
+    assert a.contains_path(a)
+    assert a.contains_path(host_path("~/a/b"))
+    assert host_path("~").contains_path(a)
     for other in ("~/ab", "~", "/a", "a"):
-        assert not a.holds(host_path(other))
+        assert not a.contains_path(host_path(other))
 
 
 def test_no_path_that_is_taken_leads_out_of_its_anchor() -> None:
@@ -125,7 +125,7 @@ def test_no_path_that_is_taken_leads_out_of_its_anchor() -> None:
         except BadPathError:
             continue
         taken += 1
-        assert not set(path.parts()) & {"", ".", ".."}, text
+        assert not set(path.tail_parts()) & {"", ".", ".."}, text
         assert not path.tail.startswith("/"), text
         assert (path.anchor is ROOT) == text.startswith("/"), text
     assert taken > 2_000

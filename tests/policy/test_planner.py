@@ -10,19 +10,19 @@ import pytest
 
 from wavegen.backends.project.plan_files import plan_json
 from wavegen.core.errors import ManifestError, Severity
-from wavegen.explain.plan_table import table
+from wavegen.explain.plan_table import render_plan_table
 from wavegen.manifest.model import BackendName, Fallback, NetworkMode, Seccomp
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy import defaults
 from wavegen.policy.model import Access, Anchor, HostPath, PathRule, PersonaPolicy, Plan, Policy
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 NAME = "metadata: {name: demo}\n"
 
 
 def planned(text: str = "", overlay: str | None = None) -> Plan:
     over = Source("wave.sandbox.yaml", overlay.encode()) if overlay is not None else None
-    return plan(Source("wave.yaml", (NAME + text).encode()), over, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", (NAME + text).encode()), over, "wave.sandbox.yaml")
 
 
 def sandbox(text: str) -> Plan:
@@ -31,7 +31,7 @@ def sandbox(text: str) -> Plan:
 
 
 def shell(name: str, text: str = "") -> Policy:
-    found = sandbox(text).shell(name)
+    found = sandbox(text).find_shell(name)
     assert found is not None
     return found
 
@@ -78,7 +78,7 @@ def test_three_shells_exist_without_being_written() -> None:
 def test_a_shell_of_the_users_is_fenced_and_filtered_and_stands_after_the_three() -> None:
     found = sandbox("default_allowed_domains: [x.org], shells: {zz: {}, aa: {}, restricted: {}}")
     assert [s.name for s in found.shells] == ["default", "restricted", "yolo", "zz", "aa"]
-    own = found.shell("zz")
+    own = found.find_shell("zz")
     assert own is not None
     assert (own.fenced, own.nested, own.network.mode, own.minimal_root) == (True, False, NetworkMode.FILTERED, True)
     assert str(own.origin) == "wave.yaml:2"
@@ -133,7 +133,7 @@ ADAPTERS = "adapters: {claude: {binary: claude}, second: {binary: codex}, gemini
 
 
 def test_no_list_means_the_api_hosts_of_the_adapters() -> None:
-    found = planned(ADAPTERS).shell("restricted")
+    found = planned(ADAPTERS).find_shell("restricted")
     assert found is not None
     assert found.network.mode is NetworkMode.FILTERED
     assert domains(found) == ["api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"]
@@ -141,7 +141,7 @@ def test_no_list_means_the_api_hosts_of_the_adapters() -> None:
 
 
 def test_an_empty_list_means_no_network_also_with_adapters() -> None:
-    found = planned(ADAPTERS + "runtime: {sandbox: {default_allowed_domains: []}}\n").shell("restricted")
+    found = planned(ADAPTERS + "runtime: {sandbox: {default_allowed_domains: []}}\n").find_shell("restricted")
     assert found is not None
     assert (found.network.mode, found.network.domains) == (NetworkMode.NONE, ())
 
@@ -178,7 +178,7 @@ def test_ports_of_the_loopback_are_let_in_also_where_no_name_is() -> None:
 def test_an_entry_may_be_a_mapping_that_says_more() -> None:
     text = "default_allowed_domains: [z.org, {host: 'DB.corp.example:5432', allow_private: true}, {host: a.org}]"
     found = shell("restricted", text).network.domains
-    assert [(str(d), d.flags(), str(d.origin)) for d in found] == [
+    assert [(str(d), d.extra_flags(), str(d.origin)) for d in found] == [
         ("a.org", {}, "wave.yaml:2"),
         ("db.corp.example:5432", {"allow_private": True}, "wave.yaml:2"),
         ("z.org", {}, "wave.yaml:2"),
@@ -280,7 +280,7 @@ def test_what_a_manifest_grants_is_required_unless_optional() -> None:
 
 def test_a_shells_paths_are_its_own() -> None:
     found = sandbox("shells: {a: {paths: [{path: ~/x, access: write}], deny_read_paths: [~/y], env_passthrough: [Z]}, b: {}}")
-    a, b = found.shell("a"), found.shell("b")
+    a, b = found.find_shell("a"), found.find_shell("b")
     assert a is not None
     assert b is not None
     assert {"~/x", "~/y"} <= set(rules(a))
@@ -354,7 +354,7 @@ def test_what_is_granted_inside_what_is_hidden_is_an_error(granted: str, denied:
 
 def held(policy: Policy, path: HostPath) -> Access | None:
     """What is inside at a path: the deepest rule above it holds, of two for the same path the later."""
-    above = [(len(rule.path.parts()), place, rule.access) for place, rule in enumerate(policy.paths) if rule.path.holds(path)]
+    above = [(len(rule.path.tail_parts()), place, rule.access) for place, rule in enumerate(policy.paths) if rule.path.contains_path(path)]
     return max(above)[2] if above else None
 
 
@@ -407,7 +407,7 @@ def test_variables_of_the_manifest_arrive_with_the_hosts_value_and_its_line() ->
 
 def test_no_secret_and_nothing_that_runs_code_passes_by_default() -> None:
     names = {rule.name for rule in shell("default").environment}
-    assert not any(defaults.danger(name) for name in names)
+    assert not any(defaults.variable_danger(name) for name in names)
     assert not [name for name in names if any(word in name for word in ("TOKEN", "SECRET", "PASSWORD", "API_KEY", "CREDENTIAL"))]
 
 
@@ -652,7 +652,7 @@ def test_a_shells_name_is_a_word_for_files_and_flakes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a", "A-b_9", "9a", "a" * 64, "persona"])
 def test_other_names_are_taken(name: str) -> None:
-    assert sandbox(f"shells: {{'{name}': {{}}}}").shell(name) is not None
+    assert sandbox(f"shells: {{'{name}': {{}}}}").find_shell(name) is not None
 
 
 def test_an_unknown_adapter_is_a_warning_as_wave_takes_such_manifests_too() -> None:
@@ -662,7 +662,7 @@ def test_an_unknown_adapter_is_a_warning_as_wave_takes_such_manifests_too() -> N
 
 def test_the_table_shows_who_is_refused_what_is_allowed_in_spite_of_it_and_the_way_there() -> None:
     sandbox = 'upstream_proxy: true, denied_domains: [evil.x.org], default_allowed_domains: [{host: "a.x.org", tls: false}, "*.x.org"]'
-    lines = [" ".join(line.partition("#")[0].split()) for line in table(planned(f"runtime: {{sandbox: {{{sandbox}}}}}\n"))]
+    lines = [" ".join(line.partition("#")[0].split()) for line in render_plan_table(planned(f"runtime: {{sandbox: {{{sandbox}}}}}\n"))]
     assert {"deny evil.x.org:*", "allow *.x.org", "allow a.x.org, tls: false", "upstream HTTPS_PROXY of the host"} <= set(lines)
 
 
@@ -679,7 +679,7 @@ def test_the_table_shows_what_a_persona_runs_and_what_holds_it() -> None:
         "personas: {a: {model: opus}, b: {sandbox: {shell: open}}, c: {adapter: opencode, permissions: {allowed_tools: [Read]}}}\n"
         "runtime: {fallbacks: {claude: [opencode]}, sandbox: {shells: {open: {sandbox: false}}}}\n"
     )
-    lines = [" ".join(line.partition("#")[0].split()) for line in table(planned(text))]
+    lines = [" ".join(line.partition("#")[0].split()) for line in render_plan_table(planned(text))]
     found = {name: lines[lines.index(f"persona {name}") + 1 :] for name in "abc"}
     assert found["a"][:5] == [
         "runs claude (opus), else opencode (openai/o3)",

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from wavegen.backends import gaps
+from wavegen.backends import collect_gaps
 from wavegen.core.errors import Location, ManifestError, Severity
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import Adapter, NetworkMode
 from wavegen.manifest.presets import PRESETS
 from wavegen.manifest.yaml_nodes import Source
-from wavegen.policy.known_agents import agent_of, hosts_of, kind_of, model_of, variables
+from wavegen.policy.known_agents import agent_of, agent_variables, hosts_of, kind_of, model_of
 from wavegen.policy.model import Access, Agent, AgentKind, Origin, PersonaPolicy, Plan
 from wavegen.policy.persona_tools import TOOLS, BadPatternError, tool_pattern
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 CLAUDE = "adapters: {claude: {binary: claude, mode: headless}}\n"
 
 
 def planned(text: str) -> Plan:
-    return plan(Source("wave.yaml", f"metadata: {{name: demo}}\n{text}".encode()), None, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", f"metadata: {{name: demo}}\n{text}".encode()), None, "wave.sandbox.yaml")
 
 
 def persona(text: str, more: str = CLAUDE) -> PersonaPolicy:
@@ -192,9 +192,9 @@ def test_an_agent_is_headless_unless_it_is_interactive() -> None:
 
 def test_variables_of_a_program_are_told_once() -> None:
     agent = agent_of("claude", Adapter(), "", Origin("x"))
-    assert [rule.name for rule in variables((agent, agent))].count("DISABLE_TELEMETRY") == 1
+    assert [rule.name for rule in agent_variables((agent, agent))].count("DISABLE_TELEMETRY") == 1
     assert "DISABLE_TELEMETRY" in {rule.name for rule in persona("").fence.environment if rule.value == "1"}
-    assert variables((Agent(adapter="x", kind=AgentKind.OTHER, binary="x", model="", headless=True, hosts=(), origin=Origin("x")),)) == ()
+    assert agent_variables((Agent(adapter="x", kind=AgentKind.OTHER, binary="x", model="", headless=True, hosts=(), origin=Origin("x")),)) == ()
 
 
 # --- the API host
@@ -298,7 +298,7 @@ def test_the_fence_of_a_persona_is_its_shells_and_narrower() -> None:
         "    paths: [{path: vendor, access: write}, {path: ~/.cache/x, access: write}]\n    shells: {s: {network: host, env_passthrough: [OWN]}}"
     )
     found = persona("sandbox: {shell: s, deny_read_paths: [secrets], env_passthrough: [OWN, ANTHROPIC_API_KEY]}, permissions: {allowed_tools: [Read]}", more)
-    shell = planned(f"personas: {{}}\n{more}").shell("s")
+    shell = planned(f"personas: {{}}\n{more}").find_shell("s")
     assert shell is not None
     fence = found.fence
     rules = {str(rule.path): rule for rule in fence.paths}
@@ -379,7 +379,9 @@ def test_what_a_fence_would_hold_is_said_where_there_is_none(more: str) -> None:
     [persona_] = found.personas
     assert [what.partition(" ")[0] for what, _, _ in persona_.ignored] == ["allowed_domains", "deny_read_paths", "project"]
     assert all(origin.at for _, _, origin in persona_.ignored)
-    assert {gap.origin for gap in gaps(found) if gap.backend == "personas" and "binds nobody" in gap.what} == {origin for _, _, origin in persona_.ignored}
+    assert {gap.origin for gap in collect_gaps(found) if gap.backend == "personas" and "binds nobody" in gap.what} == {
+        origin for _, _, origin in persona_.ignored
+    }
     assert persona("sandbox: {project: read}").ignored == ()
 
 

@@ -13,8 +13,8 @@ import pytest
 from helpers import MINIMAL, USER, call, environment, project, render_project, wavegen
 
 from wavegen.project import handover, last_render
-from wavegen.project.rendered_tree import Tree, digest
-from wavegen.project.state_dir import state
+from wavegen.project.rendered_tree import Tree, sha256_digest
+from wavegen.project.state_dir import state_directory
 
 MANIFEST = """\
 metadata: {name: x}
@@ -45,7 +45,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[handover.Laun
         del root, options
         found.append((launch, words))
 
-    monkeypatch.setattr(handover, "become", become)
+    monkeypatch.setattr(handover, "exec_launcher", become)
     return found
 
 
@@ -68,7 +68,7 @@ def test_what_has_not_changed_loads_little(root: Path, words: tuple[str, ...]) -
 
 
 def test_the_short_way_starts_what_the_long_way_starts(root: Path, starts: list[tuple[handover.Launch, list[str]]]) -> None:
-    last_render.run(["-s", "ci", "--", "echo", "-n"])
+    last_render.run_if_unchanged(["-s", "ci", "--", "echo", "-n"])
     assert call("run", "-s", "ci", "--", "echo", "-n", cwd=root).status == 0
     (short, words), (long, others) = starts
     assert (words, tuple(words)) == (["echo", "-n"], tuple(others))
@@ -109,10 +109,10 @@ ONLY_CHECKED = {
 
 @pytest.mark.parametrize("change", [*CHANGES, *ONLY_CHECKED])
 def test_whatever_has_changed_goes_the_long_way(root: Path, starts: list[tuple[handover.Launch, list[str]]], change: str) -> None:
-    assert last_render.clean_root()
+    assert last_render.unchanged_project_root()
     subprocess.run(["sh", "-ec", {**CHANGES, **ONLY_CHECKED}[change]], cwd=root, check=True)
-    assert not last_render.clean_root()
-    last_render.run(["-s", "ci", "true"])
+    assert not last_render.unchanged_project_root()
+    last_render.run_if_unchanged(["-s", "ci", "true"])
     assert bool(starts) == (change in ONLY_CHECKED)
 
 
@@ -121,19 +121,19 @@ def test_a_lock_that_was_brought_is_not_believed(root: Path, starts: list[tuple[
     rules, lock = root / ".wavegen/rules/ci", root / ".wavegen/lock.json"
     rules.write_text(rules.read_text().replace("network\tnone", "network\thost"))
     listed = json.loads(lock.read_text())
-    listed["outputs"][".wavegen/rules/ci"] = digest(rules.read_bytes())
+    listed["outputs"][".wavegen/rules/ci"] = sha256_digest(rules.read_bytes())
     lock.write_text(json.dumps(listed))
-    assert not last_render.clean_root()
-    last_render.run(["-s", "ci", "true"])
+    assert not last_render.unchanged_project_root()
+    last_render.run_if_unchanged(["-s", "ci", "true"])
     assert starts == []
     assert wavegen("render", "--check", cwd=root).stdout == ".wavegen/lock.json: out of date\n.wavegen/rules/ci: out of date\n"
 
 
 def test_another_wavegen_goes_the_long_way(root: Path, starts: list[tuple[handover.Launch, list[str]]], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert last_render.clean_root()
+    assert last_render.unchanged_project_root()
     monkeypatch.setattr(last_render, "code_stamp", lambda: "another")
-    assert not last_render.clean_root()
-    last_render.run(["true"])
+    assert not last_render.unchanged_project_root()
+    last_render.run_if_unchanged(["true"])
     assert starts == []
 
 
@@ -173,7 +173,7 @@ def test_the_stamp_changes_with_any_file_of_wavegen(tmp_path: Path, monkeypatch:
     ids=" ".join,
 )
 def test_what_names_more_than_a_shell_goes_the_long_way(root: Path, starts: list[tuple[handover.Launch, list[str]]], words: list[str]) -> None:
-    last_render.run(words)
+    last_render.run_if_unchanged(words)
     assert starts == []
 
 
@@ -184,7 +184,7 @@ def test_other_back_ends_go_the_long_way(
     made = project(tmp_path, MINIMAL + f"runtime: {{sandbox: {{backend: {backend}}}}}\n")
     monkeypatch.chdir(made)
     call("render", cwd=made)
-    last_render.run(["true"])
+    last_render.run_if_unchanged(["true"])
     assert starts == []
 
 
@@ -211,23 +211,23 @@ def test_output_that_cannot_be_written_goes_the_long_way(root: Path) -> None:
 
 
 def test_only_what_is_as_rendered_is_noted(root: Path) -> None:
-    place = Path(state(str(root))) / "last-render.json"
+    place = Path(state_directory(str(root))) / "last-render.json"
     (root / "wave.yaml").write_text(MANIFEST + "# x\n")
     place.unlink()
     assert call("render", "--check", cwd=root).status == 1
     assert call("render", "--diff", cwd=root).status == 0
     assert not place.exists()
     assert call("render", cwd=root).status == 0
-    assert last_render.clean_root()
+    assert last_render.unchanged_project_root()
     place.unlink()
     assert call("render", "--check", cwd=root).status == 0
-    assert last_render.clean_root()
+    assert last_render.unchanged_project_root()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lock": 1}', "null", "\udcff"])
 def test_a_damaged_note_goes_the_long_way(root: Path, text: str) -> None:
-    (Path(state(str(root))) / "last-render.json").write_text(text, "utf-8", "surrogateescape")
-    assert not last_render.clean_root()
+    (Path(state_directory(str(root))) / "last-render.json").write_text(text, "utf-8", "surrogateescape")
+    assert not last_render.unchanged_project_root()
     assert wavegen("render", "--check", cwd=root).status == 0
 
 
@@ -252,17 +252,17 @@ def test_root_makes_nothing_in_another_users_home(tmp_path: Path, monkeypatch: p
 def forge(root: Path, place: Path, shell: str = "default") -> None:
     """A note that says that all is well, as a command inside can write it: it reads the lock, and may read wavegen's files."""
     place.mkdir(parents=True, exist_ok=True)
-    lock = digest((root / ".wavegen/lock.json").read_bytes())
+    lock = sha256_digest((root / ".wavegen/lock.json").read_bytes())
     note = {"lock": lock, "code": last_render.code_stamp(), "manifest": "wave.yaml", "shell": shell, "backend": "bubblewrap"}
     (place / "last-render.json").write_text(json.dumps(note | {"executable": [], "required": [], "flake": True}))
 
 
 def test_no_note_leads_to_a_shell_without_a_sandbox(root: Path, starts: list[tuple[handover.Launch, list[str]]]) -> None:
-    forge(root, Path(state(str(root))), "yolo")
-    last_render.run(["true"])
+    forge(root, Path(state_directory(str(root))), "yolo")
+    last_render.run_if_unchanged(["true"])
     assert starts == []
-    forge(root, Path(state(str(root))))
-    last_render.run(["true"])
+    forge(root, Path(state_directory(str(root))))
+    last_render.run_if_unchanged(["true"])
     assert len(starts) == 1
 
 
@@ -289,46 +289,46 @@ def test_a_note_that_a_command_of_the_project_can_write_is_not_believed(
             (tmp_path / "home/.local").symlink_to(root / "inner")
             monkeypatch.setenv("HOME", str(tmp_path / "home"))
         case _:
-            kept = Path(state(str(root)))
+            kept = Path(state_directory(str(root)))
             kept.parent.mkdir(parents=True, exist_ok=True)
             if kept.exists():
                 kept.rename(kept.with_name("aside"))
             kept.symlink_to(tmp_path)
-    forge(root, Path(state(str(root))))
-    assert not last_render.clean_root()
-    last_render.run(["true"])
+    forge(root, Path(state_directory(str(root))))
+    assert not last_render.unchanged_project_root()
+    last_render.run_if_unchanged(["true"])
     assert starts == []
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
 def test_a_note_where_others_write_is_not_believed(root: Path, mode: int) -> None:
-    kept = Path(state(str(root)))
-    assert last_render.clean_root()
+    kept = Path(state_directory(str(root)))
+    assert last_render.unchanged_project_root()
     kept.chmod(mode)
-    assert not last_render.clean_root()
+    assert not last_render.unchanged_project_root()
     kept.chmod(0o700)
     kept.parent.chmod(mode)
-    assert not last_render.clean_root()
+    assert not last_render.unchanged_project_root()
     kept.parent.chmod(0o700)
-    assert last_render.clean_root()
+    assert last_render.unchanged_project_root()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_note_of_another_user_is_not_believed(root: Path, level: int) -> None:
-    kept = Path(state(str(root)))
+    kept = Path(state_directory(str(root)))
     os.chown((kept, kept.parent)[level], USER, USER)
-    assert not last_render.clean_root()
+    assert not last_render.unchanged_project_root()
 
 
 def test_a_note_that_is_a_link_or_a_pipe_is_neither_followed_nor_waited_for(root: Path, tmp_path: Path) -> None:
-    note = Path(state(str(root))) / "last-render.json"
+    note = Path(state_directory(str(root))) / "last-render.json"
     note.rename(tmp_path / "note")
     note.symlink_to(tmp_path / "note")
-    assert not last_render.clean_root()
+    assert not last_render.unchanged_project_root()
     note.unlink()
     os.mkfifo(note)
-    assert not last_render.clean_root()
+    assert not last_render.unchanged_project_root()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root writes in another's home")
@@ -341,7 +341,7 @@ def test_root_writes_nothing_through_a_link_of_another_user(root: Path, tmp_path
     home = tmp_path / "theirs"
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(home))
-    kept = Path(state(str(root)))
+    kept = Path(state_directory(str(root)))
     kept.parent.mkdir(parents=True)
     if link:
         kept.mkdir()
@@ -357,7 +357,7 @@ def test_root_writes_nothing_through_a_link_of_another_user(root: Path, tmp_path
 
 def test_what_is_noted_is_what_was_compared_and_not_what_lies_there_by_now(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may write `.wavegen` while it is compared exchanges it afterwards."""
-    findings = Tree.findings
+    findings = Tree.find_differences
     lock = root / ".wavegen/lock.json"
 
     def exchanging(tree: Tree) -> object:
@@ -365,10 +365,10 @@ def test_what_is_noted_is_what_was_compared_and_not_what_lies_there_by_now(root:
         lock.write_text(lock.read_text() + "\n")
         return found
 
-    (Path(state(str(root))) / "last-render.json").unlink()
-    monkeypatch.setattr(Tree, "findings", exchanging)
+    (Path(state_directory(str(root))) / "last-render.json").unlink()
+    monkeypatch.setattr(Tree, "find_differences", exchanging)
     assert call("render", "--check", cwd=root).status == 0
-    assert not last_render.clean_root()
+    assert not last_render.unchanged_project_root()
 
 
 def test_a_flake_of_theirs_that_is_gone_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +377,7 @@ def test_a_flake_of_theirs_that_is_gone_is_written(tmp_path: Path, monkeypatch: 
     (made / "flake.nix").write_text("{ }\n")
     assert call("render", cwd=made).status == 0
     (made / "flake.nix").unlink()
-    assert not last_render.clean_root()
+    assert not last_render.unchanged_project_root()
     assert wavegen("render", cwd=made).status == 0
     assert (made / "flake.nix").exists()
 
@@ -392,4 +392,4 @@ def test_directories_of_the_state_are_this_users_alone(tmp_path: Path, monkeypat
     finally:
         os.umask(before)
     places = [tmp_path / "home" / part for part in (".local", ".local/state", ".local/state/wavegen")]
-    assert [place.stat().st_mode & 0o777 for place in (*places, Path(state(str(made))))] == [0o700] * 4
+    assert [place.stat().st_mode & 0o777 for place in (*places, Path(state_directory(str(made))))] == [0o700] * 4

@@ -14,13 +14,14 @@ import yaml
 from helpers import Result, call, project, render_project, wavegen
 
 from wavegen.core.errors import Location
-from wavegen.explain.suggestions import host
+from wavegen.explain.suggestions import canonical_host
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import NetworkMode
 from wavegen.policy.domains import BadDomainError, domain_rule
-from wavegen.policy.host_rules import decide
+from wavegen.policy.host_rules import decide_host
 from wavegen.policy.model import DomainRule, Network, Origin
-from wavegen.project.network_log import size, state
+from wavegen.project.network_log import format_byte_count
+from wavegen.project.state_dir import state_directory
 
 MANIFEST = """\
 metadata: {name: demo}
@@ -60,7 +61,7 @@ def refused(name: str, reason: str = "not-listed", port: int = 443, **changes: A
 
 
 def write(root: Path, lines: Iterable[str | bytes], *, shell: str = "restricted", file: str = "network.jsonl") -> Path:
-    directory = Path(state(os.path.realpath(root))) / shell
+    directory = Path(state_directory(os.path.realpath(root))) / shell
     directory.mkdir(parents=True, exist_ok=True)
     data = b"".join((text.encode() if isinstance(text, str) else text) + b"\n" for text in lines)
     (directory / file).write_bytes(data)
@@ -93,12 +94,12 @@ def uncommented(text: str) -> list[str]:
 def test_the_log_is_found_where_the_wrapper_keeps_what_it_keeps(tmp_path: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = render_project(tmp_path, MANIFEST)
     key = os.path.realpath(root).replace("%", "%25").replace("/", "%2F")
-    assert state(os.path.realpath(root)) == f"{private_home}/.local/state/wavegen/{key}"
+    assert state_directory(os.path.realpath(root)) == f"{private_home}/.local/state/wavegen/{key}"
     for value in (None, "", "relative"):
         monkeypatch.delenv("XDG_STATE_HOME") if value is None else monkeypatch.setenv("XDG_STATE_HOME", value)
-        assert state("/a%b/c") == f"{private_home}/.local/state/wavegen/%2Fa%25b%2Fc"
+        assert state_directory("/a%b/c") == f"{private_home}/.local/state/wavegen/%2Fa%25b%2Fc"
         monkeypatch.setenv("XDG_STATE_HOME", "/elsewhere")
-    assert state("/a") == "/elsewhere/wavegen/%2Fa"
+    assert state_directory("/a") == "/elsewhere/wavegen/%2Fa"
 
 
 def test_no_log_yet_is_a_sentence_and_no_failure(tmp_path: Path) -> None:
@@ -202,7 +203,7 @@ def test_json_is_the_lines_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_bytes_are_short() -> None:
-    assert [size(count) for count in (0, 999, 1000, 12345, 999_949, 999_950, 5 * 10**9, 2**63)] == [
+    assert [format_byte_count(count) for count in (0, 999, 1000, 12345, 999_949, 999_950, 5 * 10**9, 2**63)] == [
         "0",
         "999",
         "1.0k",
@@ -471,8 +472,8 @@ def test_allowed(entry: str, name: str, port: int, *, want: bool) -> None:
     bare, _, number = entry.removeprefix("*.").partition(":")
     rule = DomainRule(host=bare, wildcard=entry.startswith("*"), port=number, origin=Origin("test"))
     network = Network(mode=NetworkMode.FILTERED, origin=Origin("test"), domains=(rule,))
-    assert decide(network, name, port).allowed is want
-    assert not decide(replace(network, domains=()), name, port).allowed
+    assert decide_host(network, name, port).allowed is want
+    assert not decide_host(replace(network, domains=()), name, port).allowed
 
 
 NO_NAMES = (
@@ -557,7 +558,7 @@ def test_what_is_printed_is_what_domain_rule_takes(tmp_path: Path) -> None:
 
 def test_a_name_is_what_domain_rule_takes_or_nothing() -> None:
     for name in NO_NAMES:
-        assert host(name) == ""
+        assert canonical_host(name) == ""
     with pytest.raises(BadDomainError):
         domain_rule(Text("a b", Location("")))
 

@@ -23,7 +23,7 @@ from helpers import MINIMAL, ROOT, WAVEGEN, call, environment, project, render_p
 
 from wavegen import backends
 from wavegen.manifest.yaml_nodes import Source
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 
 ONE = "metadata: {name: one}\nruntime: {sandbox: {packages: [go], shells: {ci: {}, first: {}}}}\n"
 TWO = "metadata: {name: two}\nruntime: {sandbox: {packages: [gh, jq], home: tmpfs, shells: {ci: {network: none}, second: {}}}}\n"
@@ -721,7 +721,7 @@ def test_the_work_grows_with_the_number_of_personas_and_not_with_its_square() ->
     def calls(count: int) -> int:
         personas = "".join(f"  p{number}: {{adapter: claude, permissions: {{allowed_tools: [Read, 'Bash(git log*)']}}}}\n" for number in range(count))
         text = f"metadata: {{name: many}}\nadapters: {{claude: {{binary: claude}}}}\npersonas:\n{personas}"
-        many = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+        many = plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
         counted = 0
 
         def count_one(_: object, __: str, ___: object) -> Any:
@@ -732,7 +732,7 @@ def test_the_work_grows_with_the_number_of_personas_and_not_with_its_square() ->
         before = sys.gettrace()
         sys.settrace(count_one)
         try:
-            backends.render(many)
+            backends.render_all_files(many)
         finally:
             sys.settrace(before)
         return counted

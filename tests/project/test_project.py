@@ -103,15 +103,15 @@ runtime:
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock", "docker"])
 def test_a_start_renders_what_it_needs_and_checks_what_render_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     root = render_project(tmp_path, PERSONAS + f"  sandbox: {{backend: {backend}}}\n")
-    loaded = loader.load(str(root / "wave.yaml"))
-    written = {file.path: file for file in backends.render(loaded.plan)}
+    loaded = loader.load_project(str(root / "wave.yaml"))
+    written = {file.path: file for file in backends.render_all_files(loaded.plan)}
     for persona in loaded.plan.personas:
         place = f".wavegen/personas/{persona.name}/"
-        handed = backends.handed(loaded.plan, persona)
+        handed = backends.files_for_agent(loaded.plan, persona)
         assert handed == tuple(file for path, file in written.items() if path.startswith(place))
         assert handed
         assert loaded.plan.persona_of(persona.fence) is persona
-        assert loaded.plan.fence(f"persona-{persona.name}") is persona.fence
+        assert loaded.plan.find_fence(f"persona-{persona.name}") is persona.fence
     assert loaded.plan.persona_of(loaded.plan.shells[0]) is None
 
     def whole(plan: Plan) -> Iterator[File]:
@@ -119,7 +119,7 @@ def test_a_start_renders_what_it_needs_and_checks_what_render_wrote(tmp_path: Pa
 
     for module in ("tree", "flake", "bwrap", "landlock", "srt", "programs", "image", "compose"):
         monkeypatch.setattr(f"wavegen.backends.{module}.render", whole)
-    for fence in loaded.plan.fences():
+    for fence in loaded.plan.all_fences():
         assert wrappers.launch_of(loaded, fence, backend=loaded.plan.backend).rules
 
 

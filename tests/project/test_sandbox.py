@@ -124,9 +124,9 @@ def begin(fence: Fence, call: Callable[[Sandbox], object], **more: str) -> tuple
 def outcome(fence: Fence, call: Callable[[Sandbox], object], **more: str) -> Outcome:
     """The name of the error, and what it says; or nothing, and what the call returned."""
     # Templates and what is copied are read once, by a user that can.
-    from wavegen.backends import render
+    from wavegen.backends import render_all_files
 
-    render(Sandbox.load(fence.project / "wave.yaml", accept=True)._project.plan)
+    render_all_files(Sandbox.load(fence.project / "wave.yaml", accept=True)._project.plan)
     pid, into = begin(fence, call, **more)
     with os.fdopen(into, "rb") as stream:
         said = stream.read()

@@ -12,10 +12,10 @@ from helpers import LINEAR, ROOT, command_lines, growth, until
 
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Plan
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 from wavegen.project import inspection, registries
 from wavegen.project.inspection import host_of
-from wavegen.project.starter import starter
+from wavegen.project.starter import starter_manifest
 
 API = "api.anthropic.com"
 LONG = f"4{secrets.randbelow(10**9):09d}"
@@ -60,10 +60,10 @@ def tool(directory: Path, name: str, script: str) -> None:
 
 def planned(root: Path) -> Plan:
     """The plan of the starter: no error, warning or note."""
-    text = starter(str(root))
-    result = plan(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
+    text = starter_manifest(str(root))
+    result = plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
     assert result.notes == ()
-    assert text == starter(str(root))
+    assert text == starter_manifest(str(root))
     assert not any(secret in text for secret in SECRETS)
     return result
 
@@ -92,7 +92,7 @@ GO = {"go.mod": "module example.org/x\n"}
 def test_an_empty_directory_gets_git_and_the_adapters_api(project: Path) -> None:
     assert hosts(project) == set()
     assert packages(project) == ["git"]
-    text = starter(str(project))
+    text = starter_manifest(str(project))
     assert text.startswith("# yaml-language-server: $schema=.wavegen/wave.schema.json\n")
     assert text.endswith("\n")
     assert "not found" not in text
@@ -103,7 +103,7 @@ def test_the_manifest_reads_back_as_meant(project: Path) -> None:
     import yaml
 
     write(project, GO)
-    manifest = yaml.safe_load(starter(str(project)))
+    manifest = yaml.safe_load(starter_manifest(str(project)))
     assert manifest["metadata"] == {"name": "demo"}
     assert manifest["project"] == {"language": "go"}
     assert manifest["adapters"] == {"claude": {"binary": "claude", "mode": "headless"}}
@@ -115,7 +115,7 @@ def test_the_manifest_reads_back_as_meant(project: Path) -> None:
 
 
 def test_commented_examples_plan_too(project: Path) -> None:
-    text = starter(str(project)).replace("    # shells:", "    shells:").replace("# personas:", "personas:")
+    text = starter_manifest(str(project)).replace("    # shells:", "    shells:").replace("# personas:", "personas:")
     for key in ("default", "restricted", "ci"):
         text = text.replace(f"    #   {key}:", f"      {key}:")
     for key in ("network:", "loopback:", "packages: [jq]"):
@@ -124,7 +124,7 @@ def test_commented_examples_plan_too(project: Path) -> None:
     end = text.index("\n\n", start)
     text = text[:start] + text[start:end].replace("\n# ", "\n  ") + text[end:]
     text = text.replace("      # - {", "      - {").replace("      # - .env", "      - .env").replace("  # description", "  description")
-    result = plan(Source("wave.yaml", text.encode()), None, "")
+    result = plan_manifest(Source("wave.yaml", text.encode()), None, "")
     assert result.notes == ()
     assert [shell.name for shell in result.shells] == ["default", "restricted", "yolo", "ci"]
     assert [(persona.name, persona.project_writable) for persona in result.personas] == [("navigator", False), ("reviewer", False)]
@@ -152,7 +152,7 @@ def test_any_directory_name_makes_a_name(tmp_path: Path, directory: str, name: s
 
 
 def test_the_root_directory_has_a_name() -> None:
-    assert 'name: "project"' in starter("/")
+    assert 'name: "project"' in starter_manifest("/")
 
 
 # --- npm
@@ -168,7 +168,7 @@ def test_npm_lock_and_settings(project: Path, private_home: Path) -> None:
     write(project, NODE | {"package-lock.json": lock, ".npmrc": "registry=https://${T0KEN}.example/\n# registry=https://off.example\n"})
     write(private_home, {".npmrc": settings})
     assert hosts(project) == {"npm.mirror.example", "git.example:22", "npm.own.example:8443", "scope.example"}
-    text = starter(str(project))
+    text = starter_manifest(str(project))
     assert "- npm.mirror.example              # package-lock.json\n" in text
     assert '- "npm.own.example:8443"          # ~/.npmrc\n' in text
     assert packages(project) == ["git", "nodejs"]
@@ -190,7 +190,7 @@ def test_npm_is_asked_outside_of_the_project(project: Path, bare: Path) -> None:
     tool(bare, "npm", '[ "$PWD" = / ] && [ "$*" = "config get registry" ] && ! read -r x && echo https://asked.example/')
     write(project, NODE | {"tsconfig.json": "{}"})
     assert hosts(project) == {"asked.example"}
-    assert "language: typescript\n" in starter(str(project))
+    assert "language: typescript\n" in starter_manifest(str(project))
 
 
 # --- Python
@@ -229,7 +229,7 @@ def test_pip_settings_and_variables(project: Path, private_home: Path, monkeypat
     monkeypatch.setenv("UV_INDEX", "name=https://seven.example https://eight.example")
     write(project, PYTHON)
     assert hosts(project) == {f"{name}.example" for name in ("one", "two", "three", "four", "five", "six", "seven", "eight")}
-    text = starter(str(project))
+    text = starter_manifest(str(project))
     for origin in ("~/.config/pip/pip.conf", "~/.pip/pip.conf", "$PIP_CONFIG_FILE", "$PIP_INDEX_URL", "$UV_INDEX"):
         assert f"# {origin}\n" in text
 
@@ -254,14 +254,14 @@ def test_cargo(project: Path, private_home: Path) -> None:
     write(private_home, {f".cargo/registry/index/-{HASH}/x": "", ".cargo/registry/index/notes": ""})
     expected = {"git.mirror", "sparse", "code", "own", "replaced", "index", "dl"}
     assert hosts(project) == {f"{name}.example" for name in expected} | {"code.example:22"}
-    assert "dl.example                      # dl in ~/.cargo/registry/index\n" in starter(str(project))
+    assert "dl.example                      # dl in ~/.cargo/registry/index\n" in starter_manifest(str(project))
     assert packages(project) == ["git", "cargo", "rustc"]
 
 
 def test_the_git_index_that_cargo_lock_names_may_not_be_what_is_fetched_from(project: Path) -> None:
     write(project, RUST | {"Cargo.lock": 'source = "registry+https://git.mirror.example/index"\n'})
     assert hosts(project) == {"git.mirror.example"}
-    assert "# host of the Rust crate registry: not found" in starter(str(project))
+    assert "# host of the Rust crate registry: not found" in starter_manifest(str(project))
 
 
 # --- Go
@@ -291,7 +291,7 @@ def test_go_settings_file_and_tool(project: Path, private_home: Path, bare: Path
     tool(bare, "go", '[ "$PWD" = / ] && [ "$GOTOOLCHAIN" = local ] && printf "%s\\n" https://asked.example,direct other.example')
     write(project, GO)
     assert hosts(project) == {"sum.example", "*.corp.example", "code.example", "asked.example"}
-    text = starter(str(project))
+    text = starter_manifest(str(project))
     assert '- "*.corp.example"                # ~/.config/go/env\n' in text
     assert "# go env GOPROXY\n" in text
 
@@ -333,7 +333,7 @@ def test_all_four_ecosystems(project: Path, private_home: Path, monkeypatch: pyt
     monkeypatch.setenv("GOPROXY", "https://mirror.example/go")
     assert hosts(project) == {"mirror.example", "crates.example", "github.com"}
     assert packages(project) == ["git", "go", "gopls", "nodejs", "python3", "uv", "cargo", "rustc", "gh"]
-    text = starter(str(project))
+    text = starter_manifest(str(project))
     assert "# $GOPROXY, .npmrc, uv.lock\n" in text
     assert "language: go    # and javascript, python, rust\n" in text
     assert "not found" not in text
@@ -342,7 +342,7 @@ def test_all_four_ecosystems(project: Path, private_home: Path, monkeypatch: pyt
 def test_what_is_not_found_is_said(project: Path) -> None:
     write(project, NODE | PYTHON | RUST | GO)
     assert hosts(project) == set()
-    text = starter(str(project))
+    text = starter_manifest(str(project))
     for how in ("`npm config get registry`", "`pip config list`", "`cargo fetch`", "`go env GOPROXY`"):
         assert any("not found" in line and how in line for line in text.splitlines())
 
@@ -386,7 +386,7 @@ def test_a_tool_that_hangs_is_stopped(project: Path, bare: Path, monkeypatch: py
     monkeypatch.setattr(inspection, "SECONDS", 0.2)
     tool(bare, "npm", script)
     write(project, NODE)
-    starter(str(project))
+    starter_manifest(str(project))
     assert until(lambda: not [line for line in command_lines().values() if line.startswith("/bin/sleep\0" + LONG)])
 
 
@@ -470,7 +470,7 @@ def test_searching_takes_linear_time(project: Path) -> None:
         hard = ("\n" * size, "a" * size, " " * size, '"url"' * size, "@" * size, "https://a@" + "a." * size + " ", 'resolved "' + "@" * size, "registry" * size)
         for content in hard:
             write(project, dict.fromkeys((*LOCKS, ".git/config"), content))
-            starter(str(project))
+            starter_manifest(str(project))
 
     assert growth(searched, 8_000) < LINEAR
 

@@ -14,11 +14,11 @@ from bpf_interpreter import instructions, run
 
 from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import LOW, UNJUDGED, Action, Arch, Condition, Filter, Rule
-from wavegen.seccomp.bpf import JA, RET, TooLongError, assembled, program
-from wavegen.seccomp.explain import lines, listing
+from wavegen.seccomp.bpf import JA, RET, TooLongError, assemble_filter, compile_filter
+from wavegen.seccomp.explain import explain_filter, list_instructions
 from wavegen.seccomp.filters import NAMESPACES, PERSONALITIES, Sockets, UnknownCallError, filter_of, opened_calls, refused_calls
-from wavegen.seccomp.oci import parts, profile
-from wavegen.seccomp.syscalls import NAMES, NUMBERS, newer
+from wavegen.seccomp.oci import partition_arguments, render_oci_profile
+from wavegen.seccomp.syscalls import NAMES, NUMBERS, is_newer_call
 
 BOTH = (Seccomp.DEFAULT, Seccomp.STRICT)
 HIGH = 1 << 32
@@ -35,10 +35,10 @@ def made(seccomp: Seccomp, *, nested: bool = False, allow: tuple[str, ...] = (),
 def answers(filter_: Filter, name: str, *arguments: int) -> set[Action]:
     """Of the filter, and of its programs on each architecture that has the call; one where they agree."""
     padded = (*arguments, *(0,) * (6 - len(arguments)))
-    found = {filter_.decide(name, padded)}
+    found = {filter_.action_for(name, padded)}
     for arch in Arch:
         if name in NUMBERS[arch]:
-            found.add(Action(run(instructions(assembled(filter_, arch)), arch.value, NUMBERS[arch][name], padded)))
+            found.add(Action(run(instructions(assemble_filter(filter_, arch)), arch.value, NUMBERS[arch][name], padded)))
     return found
 
 
@@ -170,9 +170,9 @@ def test_a_call_is_answered(seccomp: Seccomp, name: str, arguments: tuple[int, .
 @pytest.mark.parametrize("call", ["socket", "socketpair"])
 def test_a_socket_is_answered_by_family_type_and_protocol(seccomp: Seccomp, call: str) -> None:
     filter_ = made(seccomp)
-    programs = [(arch, instructions(assembled(filter_, arch))) for arch in Arch]
+    programs = [(arch, instructions(assemble_filter(filter_, arch))) for arch in Arch]
     for arguments, answer in SOCKETS:
-        assert filter_.decide(call, (*arguments, 0, 0, 0)) is answer, arguments
+        assert filter_.action_for(call, (*arguments, 0, 0, 0)) is answer, arguments
         for arch, blob in programs:
             assert run(blob, arch.value, NUMBERS[arch][call], arguments) == answer.value, (arch, arguments)
 
@@ -181,7 +181,7 @@ def test_a_socket_is_answered_by_family_type_and_protocol(seccomp: Seccomp, call
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("arch", Arch, ids=lambda arch: arch.name)
 def test_no_number_without_a_name_is_let_through(seccomp: Seccomp, nested: bool, arch: Arch) -> None:
-    blob = instructions(assembled(made(seccomp, nested=nested), arch))
+    blob = instructions(assemble_filter(made(seccomp, nested=nested), arch))
     named = set(NUMBERS[arch].values())
     strangers = [number for number in (*range(2000), 0x3FFFFFFF, LOW, 1 << 31, *(0x40000000 | number for number in range(600))) if number not in named]
     assert len(strangers) > 2000
@@ -193,7 +193,7 @@ def test_calls_of_other_architectures_are_unknown(seccomp: Seccomp) -> None:
     filter_ = made(seccomp)
     foreign = (0x40000003, 0x40000028, 0xC00000F3, 0xC000003E & 0x7FFFFFFF, 0)
     for arches in ((X86_64,), (AARCH64,), (X86_64, AARCH64)):
-        blob = instructions(assembled(filter_, *arches))
+        blob = instructions(assemble_filter(filter_, *arches))
         for arch in (*foreign, *(arch.value for arch in Arch if arch not in arches)):
             assert {run(blob, arch, number) for number in range(500)} == {Action.ENOSYS.value}
 
@@ -202,12 +202,12 @@ def test_calls_of_other_architectures_are_unknown(seccomp: Seccomp) -> None:
 @pytest.mark.parametrize("nested", [False, True])
 def test_the_program_decides_as_the_filter_for_every_call_on_each_architecture(seccomp: Seccomp, nested: bool) -> None:
     filter_ = made(seccomp, nested=nested)
-    together = instructions(assembled(filter_, *Arch))
+    together = instructions(assemble_filter(filter_, *Arch))
     for arch in Arch:
-        alone = instructions(assembled(filter_, arch))
+        alone = instructions(assemble_filter(filter_, arch))
         for name, number in NUMBERS[arch].items():
             for arguments in ((0,) * 6, (1, 1, 0, 0, 0, 0), (40, 0x5412, 0, 0, 0, 0), (NAMESPACES, 0x5401, 9, 0, 0, 0), (2, 3, 1, 0, 0, 0)):
-                expected = filter_.decide(name, arguments).value
+                expected = filter_.action_for(name, arguments).value
                 assert run(alone, arch.value, number, arguments) == run(together, arch.value, number, arguments) == expected, name
 
 
@@ -216,9 +216,9 @@ def test_strict_lets_nothing_through_that_default_refuses() -> None:
         default, strict = made(Seccomp.DEFAULT, nested=nested), made(Seccomp.STRICT, nested=nested)
         for name in NAMES:
             for arguments in ((0,) * 6, (1, 1, 0, 0, 0, 0), (40, 0x5412, 0, 0, 0, 0), (NAMESPACES, 0, 0, 0, 0, 0)):
-                if default.decide(name, arguments) is not Action.ALLOW:
-                    assert strict.decide(name, arguments) is default.decide(name, arguments), name
-    refused = {name for name in NAMES if made(Seccomp.STRICT).decide(name) is not Action.ALLOW}
+                if default.action_for(name, arguments) is not Action.ALLOW:
+                    assert strict.action_for(name, arguments) is default.action_for(name, arguments), name
+    refused = {name for name in NAMES if made(Seccomp.STRICT).action_for(name) is not Action.ALLOW}
     assert {"io_setup", "remap_file_pages", "vserver", "fanotify_mark"} <= refused
     assert len(NAMES) - len(refused) >= 200
 
@@ -265,7 +265,7 @@ def test_strict_lets_ordinary_calls_through() -> None:
         "vfork",
     ]
     strict = made(Seccomp.STRICT)
-    assert {name: strict.decide(name) for name in ordinary} == dict.fromkeys(ordinary, Action.ALLOW)
+    assert {name: strict.action_for(name) for name in ordinary} == dict.fromkeys(ordinary, Action.ALLOW)
 
 
 def test_every_rule_is_of_calls_that_exist_and_says_why() -> None:
@@ -279,7 +279,7 @@ def test_every_rule_is_of_calls_that_exist_and_says_why() -> None:
 
 def test_what_is_refused_is_enosys_only_where_it_is_new() -> None:
     for name in refused_calls(nested=False):
-        assert made(Seccomp.DEFAULT).decide(name) is (Action.ENOSYS if newer(name) else Action.EPERM), name
+        assert made(Seccomp.DEFAULT).action_for(name) is (Action.ENOSYS if is_newer_call(name) else Action.EPERM), name
 
 
 def test_nested_lets_a_sandbox_inside_be_made() -> None:
@@ -340,10 +340,10 @@ def test_programs_are_short_and_the_same_each_time() -> None:
     for seccomp in BOTH:
         for nested in (False, True):
             for arches in ((X86_64,), (AARCH64,), (X86_64, AARCH64)):
-                first = assembled(made(seccomp, nested=nested), *arches)
-                assert first == assembled(made(seccomp, nested=nested), *arches)
+                first = assemble_filter(made(seccomp, nested=nested), *arches)
+                assert first == assemble_filter(made(seccomp, nested=nested), *arches)
                 assert 8 * 60 * len(arches) < len(first) <= 8 * 150 * len(arches)
-    assert len({assembled(made(seccomp, nested=nested), arch) for seccomp in BOTH for nested in (False, True) for arch in Arch}) == 8
+    assert len({assemble_filter(made(seccomp, nested=nested), arch) for seccomp in BOTH for nested in (False, True) for arch in Arch}) == 8
 
 
 def test_jumps_reach_in_a_program_of_thousands() -> None:
@@ -358,15 +358,15 @@ def test_jumps_reach_in_a_program_of_thousands() -> None:
         for name, number in NUMBERS[X86_64].items()
     )
     filter_ = Filter(name="long", default=Action.EAFNOSUPPORT, rules=rules)
-    blob = instructions(assembled(filter_, X86_64))
+    blob = instructions(assemble_filter(filter_, X86_64))
     assert 3000 < len(blob) <= 4096
     assert {JA, RET} <= {code for code, *_ in blob}
     for name, number in NUMBERS[X86_64].items():
         for value in (number, number + 6, number + 7, max(number, 1) - 1, (number + 4) | HIGH):
             arguments = tuple(value if index == number % 6 else 0xABCDEF for index in range(6))
-            assert run(blob, X86_64.value, number, arguments) == filter_.decide(name, arguments).value, name
+            assert run(blob, X86_64.value, number, arguments) == filter_.action_for(name, arguments).value, name
     with pytest.raises(TooLongError, match="the kernel takes 4096"):
-        program(filter_, *Arch)
+        compile_filter(filter_, *Arch)
 
 
 def any_filter(seed: int) -> Filter:
@@ -390,14 +390,14 @@ def test_the_program_of_any_filter_decides_as_the_filter(seeds: range) -> None:
     far = 0
     for seed in seeds:
         filter_, dice = any_filter(seed), random.Random(seed)
-        blob = instructions(assembled(filter_, *Arch))
+        blob = instructions(assemble_filter(filter_, *Arch))
         far += JA in {code for code, *_ in blob}
         interesting = sorted({value for rule in filter_.rules for condition in rule.when for value in condition.values} | {0, LOW})
         for name in {name for rule in filter_.rules for name in rule.names} | {"read", "openat"}:
             for arch in Arch:
                 if name in NUMBERS[arch]:
                     arguments = tuple(dice.choice(interesting) | dice.choice((0, HIGH, LOW * HIGH)) for _ in range(6))
-                    assert run(blob, arch.value, NUMBERS[arch][name], arguments) == filter_.decide(name, arguments).value, (seed, name, arguments)
+                    assert run(blob, arch.value, NUMBERS[arch][name], arguments) == filter_.action_for(name, arguments).value, (seed, name, arguments)
     assert far > 5
 
 
@@ -407,16 +407,16 @@ def test_no_length_of_a_rule_is_just_out_of_reach() -> None:
     for values in range(1, 520):
         rule = Rule(names=("read", "openat"), action=Action.EPERM, why="test", when=(Condition(argument=0, values=tuple(range(values))),))
         filter_ = Filter(name="x", default=Action.ALLOW, rules=(rule, other))
-        blob = instructions(assembled(filter_, *Arch))
+        blob = instructions(assemble_filter(filter_, *Arch))
         for arch, name, arguments in product(Arch, ("read", "openat", "close", "mmap", "write", "getpid"), ((0, 7), (values - 1, 9), (values, 8))):
             padded = (*arguments, 0, 0, 0, 0)
-            assert run(blob, arch.value, NUMBERS[arch][name], padded) == filter_.decide(name, padded).value, (values, arch, name, arguments)
+            assert run(blob, arch.value, NUMBERS[arch][name], padded) == filter_.action_for(name, padded).value, (values, arch, name, arguments)
 
 
 def test_a_filter_without_a_rule_is_a_program_too() -> None:
     for default in Action:
         bare = Filter(name="bare", default=default, rules=())
-        blob = instructions(assembled(bare, *Arch))
+        blob = instructions(assemble_filter(bare, *Arch))
         for arch in Arch:
             assert run(blob, arch.value, NUMBERS[arch]["read"]) == default.value
             assert run(blob, arch.value, 5000) == UNJUDGED.value
@@ -425,11 +425,11 @@ def test_a_filter_without_a_rule_is_a_program_too() -> None:
 
 def test_every_jump_goes_on_and_the_program_ends() -> None:
     for seccomp in BOTH:
-        for place, it in enumerate(found := program(made(seccomp), *Arch)):
+        for place, it in enumerate(found := compile_filter(made(seccomp), *Arch)):
             assert it.value <= LOW
             assert max(it.true, it.false) + place + 1 < len(found) or it.code in (RET, 0x20, 0x54)
         assert found[-1].code == RET
-        assert assembled(made(seccomp), *Arch) == b"".join(struct.pack("<HBBI", it.code, it.true, it.false, it.value) for it in found)
+        assert assemble_filter(made(seccomp), *Arch) == b"".join(struct.pack("<HBBI", it.code, it.true, it.false, it.value) for it in found)
 
 
 SCHEDULING = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_setaffinity")
@@ -438,47 +438,49 @@ SCHEDULING = ("sched_setscheduler", "sched_setparam", "sched_setattr", "sched_se
 @pytest.mark.parametrize("seccomp", BOTH)
 def test_the_first_process_cannot_be_starved(seccomp: Seccomp) -> None:
     for name in SCHEDULING:
-        answers = [made(seccomp).decide(name, (pid, 0, 0, 0, 0, 0)) for pid in (0, 1, 1 << 32 | 1, 2, 4711)]
+        answers = [made(seccomp).action_for(name, (pid, 0, 0, 0, 0, 0)) for pid in (0, 1, 1 << 32 | 1, 2, 4711)]
         assert answers == [Action.ALLOW, Action.EPERM, Action.EPERM, Action.ALLOW, Action.ALLOW]
     for name in ("setpriority", "ioprio_set"):
-        assert [made(seccomp).decide(name, (0, pid, 5, 0, 0, 0)) for pid in (0, 1, 7)] == [Action.ALLOW, Action.EPERM, Action.ALLOW]
+        assert [made(seccomp).action_for(name, (0, pid, 5, 0, 0, 0)) for pid in (0, 1, 7)] == [Action.ALLOW, Action.EPERM, Action.ALLOW]
 
 
 def test_the_parts_of_a_rule_do_not_overlap_and_leave_nothing_out() -> None:
     for seccomp in BOTH:
         filter_ = made(seccomp)
-        cut = list(parts(filter_.about("socket"), filter_.default))
+        cut = list(partition_arguments(filter_.rules_about("socket"), filter_.default))
         for arguments in [arguments for arguments, _ in SOCKETS] + [
             (family, kind, protocol) for family in range(20) for kind in range(8) for protocol in range(9)
         ]:
             found = [action for action, part in cut if all(arguments[at] & mask == value for at, (mask, value) in part.items())]
-            assert found == [filter_.decide("socket", (*arguments, 0, 0, 0))], arguments
+            assert found == [filter_.action_for("socket", (*arguments, 0, 0, 0))], arguments
 
 
 def test_two_conditions_for_one_argument_are_no_profile() -> None:
     twice = (Condition(argument=0, values=(1,)), Condition(argument=0, values=(2,), other=True))
     broken = Filter(name="x", default=Action.ALLOW, rules=(Rule(names=("read",), action=Action.EPERM, why="test", when=twice),))
     with pytest.raises(ValueError, match="one condition for an argument"):
-        profile(broken)
+        render_oci_profile(broken)
 
 
 def test_a_filter_is_explained_call_by_call() -> None:
     for arch, number in ((X86_64, 250), (AARCH64, 219)):
-        told = list(lines(made(Seccomp.DEFAULT), arch))
-        assert told[0] == f"filter default for {arch.name.lower()}: {len(program(made(Seccomp.DEFAULT), arch))} instructions"
+        told = list(explain_filter(made(Seccomp.DEFAULT), arch))
+        assert told[0] == f"filter default for {arch.name.lower()}: {len(compile_filter(made(Seccomp.DEFAULT), arch))} instructions"
         assert "calls without a rule: let through" in told
         assert any("above 469" in line and line.endswith("ENOSYS") for line in told[:4])
         assert f"{number:4} keyctl: EPERM (keyrings are the user's, whatever the namespaces: Kerberos tickets, keys of file systems)" in told
         assert any(line.endswith("(makes namespaces, as unshare does)") and "arg0 & 0x7e020000 not in {0x0}" in line for line in told)
         assert any(" ioctl: EPERM if arg1 in {0x5412, 0x541c} (" in line for line in told)
         assert not any(" uselib: " in line for line in told) or arch is X86_64
-        assert any(line.endswith(" io_setup: let through (the manifest's seccomp_allow)") for line in lines(made(Seccomp.STRICT, allow=("io_setup",)), arch))
-        assert len([line for line in lines(made(Seccomp.STRICT, allow=("read",)), arch) if " read: " in line]) == 1
+        assert any(
+            line.endswith(" io_setup: let through (the manifest's seccomp_allow)") for line in explain_filter(made(Seccomp.STRICT, allow=("io_setup",)), arch)
+        )
+        assert len([line for line in explain_filter(made(Seccomp.STRICT, allow=("read",)), arch) if " read: " in line]) == 1
 
 
 def test_the_listing_has_every_instruction_and_its_targets() -> None:
-    found = program(made(Seccomp.DEFAULT), X86_64)
-    told = list(listing(found))
+    found = compile_filter(made(Seccomp.DEFAULT), X86_64)
+    told = list(list_instructions(found))
     assert len(told) == len(found)
     assert told[0] == "   0  ld   arch"
     assert told[1] == f"   1  jeq  0xc000003e 2 {len(found) - 1}"
@@ -489,7 +491,7 @@ def test_the_listing_has_every_instruction_and_its_targets() -> None:
             assert int(line[:4]) < min(int(target[1]), int(target[2]))
             assert max(int(target[1]), int(target[2])) < len(found)
     far = [replace(found[0], code=JA, value=4)]
-    assert next(listing(far)) == "   0  ja   5"
+    assert next(list_instructions(far)) == "   0  ja   5"
     assert all(int(one[:4]) + 1 == int(other[:4]) for one, other in pairwise(told))
 
 
@@ -532,6 +534,6 @@ def test_bounded_sockets_change_nothing_else_and_are_held_without_a_filter() -> 
         for sockets in ("tcp", "none"):
             bounded, usual = made(seccomp, sockets=sockets), made(seccomp)
             assert bounded.name == f"{seccomp.value}-{sockets}-sockets"
-            assert all(bounded.about(name) == usual.about(name) for name in NAMES if name not in ("socket", "socketpair"))
+            assert all(bounded.rules_about(name) == usual.rules_about(name) for name in NAMES if name not in ("socket", "socketpair"))
     off = made(Seccomp.OFF, sockets="tcp")
     assert (off.name, answers(off, "io_uring_setup"), answers(off, "mount")) == ("off-tcp-sockets", {Action.ENOSYS}, {Action.ALLOW})

@@ -23,9 +23,9 @@ from test_seccomp_oracle import FILTERS, TOO_NEW, arguments_of, compiled, made
 
 from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import LOW, Action, Arch
-from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp.bpf import assemble_filter
 from wavegen.seccomp.filters import Sockets
-from wavegen.seccomp.oci import profile
+from wavegen.seccomp.oci import render_oci_profile
 from wavegen.seccomp.syscalls import NAMES, NUMBERS
 
 BOTH = (Seccomp.DEFAULT, Seccomp.STRICT)
@@ -51,7 +51,7 @@ def entries(found: dict[str, Any]) -> dict[str, list[tuple[Action, Kept]]]:
 def test_every_call_has_the_filters_answer_for_all_arguments(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], sockets: Sockets) -> None:
     """No two parts of a call have arguments in common, together they are all arguments, and the filter says the same in each."""
     filter_ = made(seccomp, nested, allow, sockets)
-    said = entries(profile(filter_))
+    said = entries(render_oci_profile(filter_))
     assert set(said) == NAMES
     for name, parts in said.items():
         for (_, one), (_, other) in combinations(parts, 2):
@@ -61,12 +61,12 @@ def test_every_call_has_the_filters_answer_for_all_arguments(seccomp: Seccomp, n
         for action, kept in parts:
             for filler in (0, (1 << 64) - 1, *(dice.getrandbits(64) for _ in range(8))):
                 arguments = tuple(filler & ~kept.get(at, (0, 0))[0] | kept.get(at, (0, 0))[1] for at in range(6))
-                assert filter_.decide(name, arguments) is action, (name, tuple(map(hex, arguments)))
+                assert filter_.action_for(name, arguments) is action, (name, tuple(map(hex, arguments)))
 
 
 def test_a_profile_is_a_list_of_what_is_let_through() -> None:
     for seccomp in BOTH:
-        found = profile(made(seccomp, nested=False, allow=()))
+        found = render_oci_profile(made(seccomp, nested=False, allow=()))
         assert (found["defaultAction"], found["defaultErrnoRet"]) == ("SCMP_ACT_ERRNO", errno.ENOSYS)
         assert found["archMap"] == [{"architecture": f"SCMP_ARCH_{name}", "subArchitectures": []} for name in ("X86_64", "AARCH64")]
         assert "architectures" not in found
@@ -80,7 +80,7 @@ def test_a_profile_is_a_list_of_what_is_let_through() -> None:
         assert {"keyctl", "mount", "ptrace"} <= set(whole[1]["names"])
         assert {"clone3", "io_uring_setup"} <= set(whole[2]["names"])
         assert len(found["syscalls"]) < 350  # each costs a container's start
-        assert found == profile(made(seccomp, nested=False, allow=()))
+        assert found == render_oci_profile(made(seccomp, nested=False, allow=()))
 
 
 @pytest.mark.needs("seccomp")
@@ -92,12 +92,12 @@ def test_a_profile_is_a_list_of_what_is_let_through() -> None:
 def test_libseccomp_answers_as_our_program_does(seccomp: Seccomp, sockets: Sockets, arch: Arch, reads: bool) -> None:
     """Also where an engine does not read `defaultErrnoRet`; then what libseccomp does not know has another errno, and is refused all the same."""
     filter_ = made(seccomp, False, (), sockets)
-    asked = profile(filter_)
+    asked = render_oci_profile(filter_)
     if not reads:
         del asked["defaultErrnoRet"]
     theirs = compiled(asked, arch)
     assert set(theirs["unknown"]) <= TOO_NEW  # type: ignore[call-overload]
-    ours, other = instructions(assembled(filter_, arch)), instructions(bytes.fromhex(str(theirs["program"])))
+    ours, other = instructions(assemble_filter(filter_, arch)), instructions(bytes.fromhex(str(theirs["program"])))
     names = {number: name for name, number in NUMBERS[arch].items()}
     unlisted = Action.ENOSYS if reads else Action.EPERM
     for number in range(600):
@@ -122,7 +122,7 @@ def contained(
 ) -> subprocess.CompletedProcess[str]:
     """The command in a container that has the profile; `words` may begin with further options, and then have the image among them."""
     file = place / "seccomp.json"
-    file.write_text(json.dumps(profile(made(seccomp, nested=False, allow=()))))
+    file.write_text(json.dumps(render_oci_profile(made(seccomp, nested=False, allow=()))))
     options = (
         "run", "--rm", "--interactive", "--network", "none", "--pull=never", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
         "--security-opt", f"seccomp={file}", "--user", user,
@@ -202,7 +202,7 @@ def test_what_is_printed_as_json_is_what_docker_is_given(engine: Engine, tmp_pat
     root = project(tmp_path, MINIMAL + "sandbox: {enabled: true}\n")
     shown = call("seccomp", "explain", "--json", cwd=root)
     assert shown.status == 0, shown.stderr
-    assert json.loads(shown.stdout) == profile(made(Seccomp.DEFAULT, nested=False, allow=()))
+    assert json.loads(shown.stdout) == render_oci_profile(made(Seccomp.DEFAULT, nested=False, allow=()))
     file = tmp_path / "printed.json"
     file.write_text(shown.stdout)
     done = engine.run("run", "--rm", "--network", "none", "--security-opt", f"seccomp={file}", engine.image("bare"), "cat", "/proc/self/status")

@@ -15,7 +15,7 @@ import pytest
 
 from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import Action, Arch, Filter
-from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp.bpf import assemble_filter
 from wavegen.seccomp.filters import filter_of, refused_calls
 from wavegen.seccomp.syscalls import NUMBERS
 
@@ -48,7 +48,7 @@ def fenced(filter_: Filter | None, command: tuple[str, ...], who: tuple[str, ...
     descriptors: tuple[int, ...] = (users,)
     if filter_:
         loaded = os.memfd_create("filter")
-        os.write(loaded, assembled(filter_, *Arch))
+        os.write(loaded, assemble_filter(filter_, *Arch))
         os.lseek(loaded, 0, os.SEEK_SET)
         argv, descriptors = (*argv, "--seccomp", str(loaded)), (users, loaded)
     try:
@@ -180,7 +180,7 @@ def test_each_refused_call_has_its_errno(seccomp: Seccomp, who: tuple[str, ...])
     filter_ = filter_of(seccomp, nested=False)
     assert filter_
     calls = [*named(), *((f"number {number}", number, (0,) * 6) for number in (337, 423, *NOT_YET))]
-    expected = {label: filter_.decide(label).errno if label in NUMBERS[ARCH] else errno.ENOSYS for label, *_ in calls}
+    expected = {label: filter_.action_for(label).error_number if label in NUMBERS[ARCH] else errno.ENOSYS for label, *_ in calls}
     assert 0 not in expected.values()
     assert errnos(filter_, calls, who) == expected
     # That the kernel alone answers otherwise shows that it is the filter that was asked.
@@ -212,7 +212,10 @@ X32: list[Call] = [(f"x32 {number}", 0x40000000 | number, (0,) * 6) for number i
 def answers(filter_: Filter, calls: list[Call]) -> dict[str, int]:
     """What the filter says to each, as an error number; 0 where it lets it through."""
     names = {number: name for name, number in NUMBERS[ARCH].items()}
-    return {label: filter_.decide(names[number], (*arguments, *(0,) * 6)[:6]).errno if number in names else errno.ENOSYS for label, number, arguments in calls}
+    return {
+        label: filter_.action_for(names[number], (*arguments, *(0,) * 6)[:6]).error_number if number in names else errno.ENOSYS
+        for label, number, arguments in calls
+    }
 
 
 @pytest.mark.skipif(ARCH is not Arch.X86_64, reason="numbers of x86_64")
@@ -323,7 +326,7 @@ def test_a_call_that_the_manifest_opens_works(seccomp: Seccomp) -> None:
     number = NUMBERS[ARCH]["ptrace"]
     opened = filter_of(seccomp, nested=False, allow=("ptrace",))
     assert opened
-    assert opened.decide("ptrace") is Action.ALLOW
+    assert opened.action_for("ptrace") is Action.ALLOW
     assert errnos(opened, [("ptrace", number, (0, 0, 0, 0))]) == {"ptrace": 0}
 
 

@@ -13,9 +13,9 @@ from bpf_interpreter import instructions, run, run_each
 
 from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import UNJUDGED, Action, Arch, Filter
-from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp.bpf import assemble_filter
 from wavegen.seccomp.filters import Sockets, filter_of
-from wavegen.seccomp.oci import profile
+from wavegen.seccomp.oci import render_oci_profile
 from wavegen.seccomp.syscalls import NUMBERS
 
 pytestmark = pytest.mark.needs("seccomp")
@@ -76,7 +76,7 @@ def made(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], sockets: Socket
 
 @cache
 def libseccomp(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], arch: Arch, sockets: Sockets = "all") -> dict[str, object]:
-    return compiled(profile(made(seccomp, nested, allow, sockets)), arch)
+    return compiled(render_oci_profile(made(seccomp, nested, allow, sockets)), arch)
 
 
 def compiled(profile: dict[str, object], arch: Arch) -> dict[str, object]:
@@ -113,7 +113,7 @@ def arguments_of(name: str) -> list[tuple[int, ...]]:
 def test_libseccomp_answers_every_number_as_our_program_does(seccomp: Seccomp, nested: bool, allow: tuple[str, ...], sockets: Sockets, arch: Arch) -> None:
     theirs = libseccomp(seccomp, nested, allow, arch, sockets)
     filter_ = made(seccomp, nested, allow, sockets)
-    ours, other = instructions(assembled(filter_, arch)), instructions(bytes.fromhex(str(theirs["program"])))
+    ours, other = instructions(assemble_filter(filter_, arch)), instructions(bytes.fromhex(str(theirs["program"])))
     names = {number: name for name, number in NUMBERS[arch].items()}
     skipped = compared = 0
     for number in range(600):
@@ -187,7 +187,7 @@ def test_default_refuses_what_a_list_written_by_hand_does(arch: Arch) -> None:
     done = subprocess.run(("/usr/bin/python3", "-c", FAR_REFUSALS), input=asked, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     theirs = instructions(bytes.fromhex(json.loads(done.stdout)))
-    ours = instructions(assembled(made(Seccomp.DEFAULT, False, ()), arch))
+    ours = instructions(assemble_filter(made(Seccomp.DEFAULT, False, ()), arch))
     for name, number in NUMBERS[arch].items():
         if name in TOO_NEW or name in ("socket", "socketpair", "personality") or name in ABOUT_PID_1:
             continue
@@ -199,7 +199,7 @@ def test_default_refuses_what_a_list_written_by_hand_does(arch: Arch) -> None:
 def test_libseccomp_lets_no_other_architecture_through_either(seccomp: Seccomp) -> None:
     """The profile's difference: it ends the caller."""
     program = instructions(bytes.fromhex(str(libseccomp(seccomp, False, (), Arch.X86_64)["program"])))
-    ours = instructions(assembled(made(seccomp, False, ()), Arch.X86_64))
+    ours = instructions(assemble_filter(made(seccomp, False, ()), Arch.X86_64))
     for arch, number in ((0x40000003, 20), (0xC000003E, 0x40000001), (Arch.AARCH64.value, 0), (0x40000028, 20)):
         assert run(program, arch, number) != Action.ALLOW.value
         assert run(ours, arch, number) == UNJUDGED.value

@@ -44,11 +44,11 @@ class Ground:
 
     def accept(self) -> None:
         """What is there now is known."""
-        command.accept(str(self.root), str(self.state))
+        command.accept_baseline(str(self.root), str(self.state))
 
     def findings(self) -> list[Any]:
         """In this process; without an entry everything that is not known."""
-        found: list[Any] = command.audit(str(self.root), str(self.state), everything=not command.markers(str(self.state))).findings
+        found: list[Any] = command.run_project_audit(str(self.root), str(self.state), everything=not command.session_markers(str(self.state))).findings
         return found
 
     def paths(self) -> set[str]:

@@ -95,10 +95,10 @@ class FakeHost(Host):
         entry = self._walk(path)
         return self.uid == 0 or bool(entry.mode & (0o500 if entry.owner == self.uid else 0o005))
 
-    def owns(self, path: str) -> bool:
+    def owns_path(self, path: str) -> bool:
         return self._walk(path).owner == self.uid
 
-    def read(self, path: str, most: int) -> bytes:
+    def read_host_file(self, path: str, most: int) -> bytes:
         entry = self._walk(path)
         if not stat.S_ISREG(entry.kind):
             raise OSError(errno.EINVAL, "not a regular file", path)

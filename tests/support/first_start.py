@@ -13,7 +13,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from wavegen.project.state_dir import key
+from wavegen.project.state_dir import state_directory_name
 
 PYTHON = "/usr/bin/python3"
 _SERVER = r"""
@@ -33,10 +33,10 @@ for line in sys.stdin:
     try:
         launcher = {"__name__": "launcher", "__file__": own + "/__main__.py"}
         exec(compile(open(own + "/__main__.py").read(), own, "exec"), launcher)
-        names = {"__name__": "checked_files", **{name: launcher[name] for name in ("read", "status", "identity", "open_state")}, "compile": remembered}
+        names = {"__name__": "checked_files", **{name: launcher[name] for name in ("read_plain_file", "file_status_bytes", "file_identity", "open_state")}, "compile": remembered}
         exec(compile(open(own + "/checked_files.py").read(), own, "exec"), names)
         name = "launcher-" + sys.implementation.cache_tag
-        known = names["check"](tree, own, own + "/__pycache__/" + name)[2].decode()
+        known = names["check_rendered_tree"](tree, own, own + "/__pycache__/" + name)[2].decode()
     except (SystemExit, Exception):  # a tree that is refused: the test's own start says so
         name = known = ""
     print(json.dumps([name, known]), flush=True)
@@ -63,7 +63,7 @@ def prepare(project: Path, home: Path, uid: int | None = None) -> None:
     name, known = json.loads(server.stdout.readline())
     if not known:
         return
-    kept = home / ".local/state/wavegen" / key(str(project.resolve()))
+    kept = home / ".local/state/wavegen" / state_directory_name(str(project.resolve()))
     made = [tree / "launcher/__pycache__", *(tree / "launcher/__pycache__").glob("*")]
     for directory in (*reversed(kept.parents), kept):
         if directory.is_relative_to(home) and directory != home and not directory.exists():

@@ -15,7 +15,7 @@ from typing import TypeVar
 from helpers import USER
 
 from wavegen.launcher.errors import CannotStartError
-from wavegen.launcher.git import COPY, READ, GitRule, survey, unreachable
+from wavegen.launcher.git import COPY, READ, GitRule, explain_unusable_git, survey_repositories
 from wavegen.launcher.host import RealHost
 
 Value = TypeVar("Value")
@@ -75,7 +75,9 @@ class Ground:
 
     def _survey(self, project: str, *writable: str) -> tuple[GitRule, ...] | str:
         places = tuple(str(self.path / place) for place in writable)
-        return self.as_user(lambda: survey(RealHost(), str(self.path / project), home=str(self.home), kept=str(self.home / "kept"), writable=places))
+        return self.as_user(
+            lambda: survey_repositories(RealHost(), str(self.path / project), home=str(self.home), kept=str(self.home / "kept"), writable=places)
+        )
 
     def rules(self, project: str, *writable: str) -> tuple[GitRule, ...]:
         """The rules for a project below this directory."""
@@ -92,7 +94,7 @@ class Ground:
     def note(self, project: str) -> str | None:
         """Why git does not work in a project."""
         where = str(self.path / project)
-        return self.as_user(lambda: unreachable(RealHost(), where, home=str(self.home), kept=str(self.home / "kept")))
+        return self.as_user(lambda: explain_unusable_git(RealHost(), where, home=str(self.home), kept=str(self.home / "kept")))
 
     def inside(self, script: str, project: str = "p", *writable: str) -> subprocess.CompletedProcess[str]:
         """Run a script in a sandbox that shows programs, the home's .gitconfig, the project, and what the rules say."""

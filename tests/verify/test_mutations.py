@@ -24,7 +24,7 @@ from fence import PYTHON
 from first_start import prepare
 from helpers import USER
 
-from wavegen.backends import render
+from wavegen.backends import render_all_files
 from wavegen.backends.sandboxes.rules_file import rules_text
 from wavegen.core import resources
 from wavegen.launcher.bwrap import option_words
@@ -32,16 +32,16 @@ from wavegen.launcher.mounts import PROC_OF_ROOT
 from wavegen.launcher.rules import read_rules
 from wavegen.manifest.model import Seccomp
 from wavegen.policy.model import Policy
-from wavegen.project.loader import Project, load
-from wavegen.project.rendered_tree import digest
+from wavegen.project.loader import Project, load_project
+from wavegen.project.rendered_tree import sha256_digest
 from wavegen.seccomp import Action, Arch, Filter
-from wavegen.seccomp.bpf import RET, assembled, program
+from wavegen.seccomp.bpf import RET, assemble_filter, compile_filter
 from wavegen.seccomp.filters import filter_of, refused_calls
 from wavegen.verify import session
 from wavegen.verify.catalogue import ABSENT
-from wavegen.verify.expect_network import connected_elsewhere
+from wavegen.verify.expect_network import redirected_destinations
 from wavegen.verify.model import State, Want, Where
-from wavegen.verify.run import CONTROL, Run, Task, distinct, tasks_of
+from wavegen.verify.run import CONTROL, Run, Task, distinct_tasks, tasks_of
 from wavegen.verify.testbed import Ground
 
 pytestmark = pytest.mark.needs("bwrap", "bash")
@@ -96,19 +96,19 @@ class Course:
         asked = (task for task in self.tasks[shell] if not numbers or task.case.probe.id in numbers)
         tasks = tuple(task for task in asked if numbers or wholly or task.case.probe.where is Where.INSIDE)
         assert {task.case.probe.id for task in tasks} >= numbers
-        rendered = Path(self.ground.project) / ".wavegen"
+        rendered = Path(self.ground.project_copy) / ".wavegen"
         new = {f"rules/{shell}": self.rules[shell]} | (changed or {})
         files = {name: text.encode() for name, text in new.items()} | ({"seccomp/default.bpf": bpf} if bpf else {})
         before = {name: (rendered / name).read_bytes() for name in (*files, "lock.json")}
         assert not bpf or before["seccomp/default.bpf"] != bpf
         lock = json.loads(before["lock.json"])
-        lock["outputs"] |= {f".wavegen/{name}": digest(data) for name, data in files.items()}
+        lock["outputs"] |= {f".wavegen/{name}": sha256_digest(data) for name, data in files.items()}
         for name, data in (files | {"lock.json": json.dumps(lock).encode()}).items():
             (rendered / name).write_bytes(data)
-        prepare(rendered.parent, Path(self.ground.home))
+        prepare(rendered.parent, Path(self.ground.home_directory))
         try:
             inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None, elsewhere=self.elsewhere.get(shell, ()))
-            inside.run(tasks)
+            inside.run_tasks(tasks)
         finally:
             for name, old in before.items():
                 (rendered / name).write_bytes(old)
@@ -124,42 +124,47 @@ class Course:
 
     def reachable(self, shell: str) -> set[str]:
         """Every target that is reached without a fence, as `id: target`: only of these a missing rule can be noticed."""
-        return {f"{task.case.id}: {answer.target}" for task in self.tasks[shell] for answer in self.outside.answers(task) if answer.state is State.REACHED}
+        return {
+            f"{task.case.stable_id}: {answer.target}"
+            for task in self.tasks[shell]
+            for answer in self.outside.answers_for(task)
+            if answer.state is State.REACHED
+        }
 
     def _targets(self, task: Task, inside: Run) -> Iterator[str]:
-        reached = {answer.target for answer in self.outside.answers(task) if answer.state is State.REACHED}
-        for answer in inside.answers(task):
+        reached = {answer.target for answer in self.outside.answers_for(task) if answer.state is State.REACHED}
+        for answer in inside.answers_for(task):
             match task.case.expectation.want:
                 case Want.STOPPED if answer.state is State.REACHED:
-                    yield f"{task.case.id}: {answer.target}"
+                    yield f"{task.case.stable_id}: {answer.target}"
                 case Want.WORKS if answer.state is State.STOPPED and answer.target in reached:
-                    yield f"{task.case.id}: {answer.target}"
+                    yield f"{task.case.stable_id}: {answer.target}"
 
 
 def launcher(name: str, *changes: tuple[str, str]) -> Changed:
     """A file of the launcher with pieces exchanged, each of which must be there once."""
-    return {f"launcher/{name}": exchanged(dict(resources.launcher())[name], *changes)}
+    return {f"launcher/{name}": exchanged(dict(resources.launcher_sources())[name], *changes)}
 
 
 @contextmanager
 def laid_out(root: Path, manifest: str, shells: tuple[str, ...], *numbers: str) -> Iterator[Course]:
     """A course for a manifest, with every probe or with those of these numbers."""
     (root / "wave.yaml").write_text(manifest)
-    project: Project = load(str(root / "wave.yaml"))
+    project: Project = load_project(str(root / "wave.yaml"))
     # A top-level directory, so that what is around a project and a home is hidden by nothing else.
     under = tempfile.mkdtemp(prefix="wavegen-", dir="/") if os.geteuid() == 0 else None
-    files = render(project.plan)
+    files = render_all_files(project.plan)
     try:
         with Ground(project, files, under=under, via="wrapper") as ground:
-            policies = {name: policy for name in shells if (policy := project.plan.shell(name))}
+            policies = {name: policy for name in shells if (policy := project.plan.find_shell(name))}
             tasks = {
                 name: tuple(task for task in tasks_of(ground, policy) if not numbers or task.case.probe.id in numbers) for name, policy in policies.items()
             }
             outside = Run(ground, CONTROL, fenced=False, progress=lambda *_: None)
-            outside.run(distinct(task for group in tasks.values() for task in group))
+            outside.run_tasks(distinct_tasks(task for group in tasks.values() for task in group))
             assert not outside.error
             rules = {name: rules_text(project.plan, policy, grouped=False) for name, policy in policies.items()}
-            yield Course(ground, policies, tasks, outside, rules, {name: connected_elsewhere(policy) for name, policy in policies.items()})
+            yield Course(ground, policies, tasks, outside, rules, {name: redirected_destinations(policy) for name, policy in policies.items()})
     finally:
         if under:
             shutil.rmtree(under)
@@ -221,7 +226,7 @@ def without_landlock(course: Course, shell: str) -> Changed:
 
 def without_filter(course: Course, shell: str) -> Changed:
     """The shell without the system call filter, whose terminal is shared all the same."""
-    return launcher("bwrap_start.py", ('return [*words, "--seccomp", self.descriptors.add(handle)]', "return words"))
+    return launcher("bwrap_start.py", ('return [*words, "--seccomp", self.descriptors.add_descriptor(handle)]', "return words"))
 
 
 def exists(line: str) -> bool:
@@ -251,7 +256,7 @@ OPTIONS = {
 
 def without_option(option: str) -> tuple[str, str]:
     """What is exchanged in bwrap.py so that bwrap is not given an option."""
-    (line,) = re.findall(rf'^.*\(\("{option}".*\n', dict(resources.launcher())["bwrap.py"], re.MULTILINE)
+    (line,) = re.findall(rf'^.*\(\("{option}".*\n', dict(resources.launcher_sources())["bwrap.py"], re.MULTILINE)
     return (line, "        pass\n" if "append" in line else "")
 
 
@@ -320,7 +325,10 @@ def test_nothing_is_broken_in_a_shell_that_filters(course: Course) -> None:
             {"N16c: connect wild.example:80", "N16c: socks wild.example:80"},
         ),
         "any port": ({"egress/rules.py": {'if self.port == "*":': "if True:"}}, {"N16d: connect good.example:65000", "N16d: socks good.example:65000"}),
-        "no denial": ({"egress/rules.py": {"in self._deny.find(target):\n            if": "in ():\n            if"}}, {"N16b: connect evil.wild.example:80"}),
+        "no denial": (
+            {"egress/rules.py": {"in self._deny.find_matching_rules(target):\n            if": "in ():\n            if"}},
+            {"N16b: connect evil.wild.example:80"},
+        ),
         "any address": (
             {
                 "egress/rules.py": {
@@ -333,7 +341,7 @@ def test_nothing_is_broken_in_a_shell_that_filters(course: Course) -> None:
             {
                 "egress/rules.py": {
                     "return Decision(allowed=port in self.loopback,": "return Decision(allowed=True, rule=self.allow[0]) or Decision(allowed=False,",
-                    "        address = names.plain(address)\n": '        return ""\n',
+                    "        address = names.unmap_ipv4_address(address)\n": '        return ""\n',
                 }
             },
             {"N16f: connect 127.0.0.1", "N16f: socks localhost", "N16f: connect [::ffff:127.0.0.1]"},
@@ -342,7 +350,7 @@ def test_nothing_is_broken_in_a_shell_that_filters(course: Course) -> None:
             {"egress/serve.py": {"    if not said:\n        return": "    return ''\n    if not said:\n        return"}},
             {"N16g: connect good.example:443 as other.wavegen-verify.example"},
         ),
-        "no names": ({"egress/dns.py": {"address = self.given(target.name)": "address = None"}}, {"U13: direct good.example:80"}),
+        "no names": ({"egress/dns.py": {"address = self.reserve_address(target.name)": "address = None"}}, {"U13: direct good.example:80"}),
         "no proxy": ({"netns.py": {'("proxy", four, "127.0.0.1", HTTP_PORT), ': ""}}, {"U13: connect good.example:80"}),
     }.values(),
     ids=lambda value: "" if isinstance(value, set) else "-".join(value),
@@ -484,7 +492,7 @@ def test_a_dev_or_proc_of_the_host_is_noticed(course: Course, kind: str) -> None
     assert error or broken, kind
 
 
-TOP_LEVEL = ("self.put(RO_BIND, path, root.origin, path)", "self.put(BIND, path, root.origin, path)")
+TOP_LEVEL = ("self.put_mount(RO_BIND, path, root.origin, path)", "self.put(BIND, path, root.origin, path)")
 REMOUNT = ('[(("--remount-ro", "/"), "default: nothing of the host is there but what is shown")]', "[]")
 
 
@@ -500,7 +508,7 @@ def of_minimal_system(course: Course) -> list[str]:
 
 
 def test_every_part_of_the_minimal_system_that_is_mounted_writable_is_noticed(course: Course) -> None:
-    writable = ("self.put(FILE if small and self.host.can_read(source) else RO_BIND, path", "self.put(BIND, path")
+    writable = ("self.put_mount(FILE if small and self.host.can_read(source) else RO_BIND, path", "self.put(BIND, path")
     error, broken = course.broken("restricted", launcher("mounts.py", writable) | launcher("bwrap.py", REMOUNT), of="W01d")
     assert error == ""
     named = {fields(line)[2] for line in of_minimal_system(course) if "source=" not in line}
@@ -583,7 +591,7 @@ def test_every_place_that_is_missing_is_noticed(course: Course, shell: str) -> N
 @contextmanager
 def everybody_enters(course: Course) -> Iterator[None]:
     """While the directories that hold the ground are as homes and projects mostly are: what nobody else enters is not shown anyway."""
-    places = ["/" + course.ground.base.split("/")[1], course.ground.base]
+    places = ["/" + course.ground.base_directory.split("/")[1], course.ground.base_directory]
     before = [os.stat(place).st_mode for place in places]
     for place in places:
         os.chmod(place, 0o755)
@@ -617,7 +625,7 @@ def test_a_pin_that_is_writable_is_noticed(course: Course) -> None:
         launcher(
             "mounts.py",
             (
-                "            else:\n                self.put(RO_BIND, path, rule.origin, path)",
+                "            else:\n                self.put_mount(RO_BIND, path, rule.origin, path)",
                 "            else:\n                self.put(BIND, path, rule.origin, path)",
             ),
         ),
@@ -672,7 +680,7 @@ def mounting(*words: str) -> tuple[str, str]:
     ],
 )
 def test_a_mount_that_no_rule_asks_for_is_noticed(course: Course, mount: str) -> None:
-    words = mount.replace("~", course.ground.home).split()
+    words = mount.replace("~", course.ground.home_directory).split()
     error, broken = course.broken("restricted", launcher("bwrap.py", mounting(*words)), of="R23")
     assert error == "", error
     assert "R23: mounts" in broken
@@ -705,7 +713,7 @@ def test_a_directory_that_others_make_meanwhile_is_no_mount_that_no_rule_asks_fo
     ],
 )
 def test_something_else_in_the_place_of_what_a_rule_shows_is_noticed(course: Course, mount: str) -> None:
-    words = [re.sub(r"^\.(?=/)", course.ground.project, word).replace("~", course.ground.home) for word in mount.split()]
+    words = [re.sub(r"^\.(?=/)", course.ground.project_copy, word).replace("~", course.ground.home_directory) for word in mount.split()]
     for path in words[1:]:
         if not os.path.exists(path):
             pytest.skip(f"{path} is not there")
@@ -714,7 +722,7 @@ def test_something_else_in_the_place_of_what_a_rule_shows_is_noticed(course: Cou
     assert {"R23: mounts", "R24: what is shown"} & broken
 
 
-@pytest.mark.parametrize("opened", ["'/'", "self.places.home", "'/dev/null'", "'/etc/passwd'"])
+@pytest.mark.parametrize("opened", ["'/'", "self.places.home_directory", "'/dev/null'", "'/etc/passwd'"])
 def test_a_descriptor_that_the_launcher_leaves_open_is_noticed(course: Course, opened: str) -> None:
     before = "        listed = descriptors.add_bytes("
     error, broken = course.broken("restricted", launcher("bwrap_start.py", (before, f"        posix.dup2(posix.open({opened}, 0), 901)\n{before}")), of="R19c")
@@ -724,7 +732,7 @@ def test_a_descriptor_that_the_launcher_leaves_open_is_noticed(course: Course, o
 
 def stub(course: Course, *changes: tuple[str, str]) -> Changed:
     """What starts `default`, with pieces exchanged."""
-    return {"bin/default": exchanged((Path(course.ground.project) / ".wavegen/bin/default").read_text(), *changes)}
+    return {"bin/default": exchanged((Path(course.ground.project_copy) / ".wavegen/bin/default").read_text(), *changes)}
 
 
 TRUSTING = {
@@ -913,9 +921,9 @@ def test_nothing_is_broken_with_written_bounds(bounded: Course, shell: str) -> N
     [
         ("Q02", {"bwrap_start.py": ', "--limit", f"data={memory}"'}),
         ("Q05", {"bwrap_start.py": '"--limit", "core=1", '}),
-        ("Q05", {"bwrap_start.py": """"--limit", f"nofile={rules.value('files')}", """}),
+        ("Q05", {"bwrap_start.py": """"--limit", f"nofile={rules.setting_value('files')}", """}),
         # A user's are bounded by the last step before the command, real root's by the control group, where one can be made.
-        ("Q01", {"bwrap_start.py": NPROC[0], "cgroups.py": 'if _write(f"{path}/pids.max", pids)'}),
+        ("Q01", {"bwrap_start.py": NPROC[0], "cgroups.py": 'if _write_control_file(f"{path}/pids.max", pids)'}),
     ],
 )
 def test_a_bound_that_is_missing_is_noticed(bounded: Course, shell: str, number: str, removed: dict[str, str]) -> None:
@@ -946,7 +954,7 @@ def as_user(place: Path) -> dict[str, list[object]]:
                 for shell in SHELLS:
                     held = made.broken(shell)
                     bare = made.broken(shell, launcher("bwrap_start.py", NPROC))
-                    found[shell] = [[task.case.id for task in made.tasks[shell] if task.case.expectation.tried], *held, *bare]
+                    found[shell] = [[task.case.stable_id for task in made.tasks[shell] if task.case.expectation.tried], *held, *bare]
             os.write(sending, json.dumps(found, default=sorted).encode())
         except BaseException:  # noqa: BLE001  whatever it is must not go on in the child
             traceback.print_exc()
@@ -975,7 +983,7 @@ def test_a_bound_on_processes_that_is_missing_is_noticed_for_a_user(bounded: Cou
 # --- what the host runs or follows of the project
 
 
-NO_SURVEY = ("    look.look_around()\n    return look.finish()", "    return ()")
+NO_SURVEY = ("    look.collect_git_rules()\n    return look.finish_git_rules()", "    return ()")
 
 
 def guards(course: Course) -> list[str]:
@@ -989,9 +997,9 @@ def test_guards_that_are_missing_are_noticed(course: Course) -> None:
         target
         for task in course.tasks["default"]
         if task.case.probe.id in GUARDED and task.case.expectation.want is Want.STOPPED
-        for answer in course.outside.answers(task)
+        for answer in course.outside.answers_for(task)
         if answer.state is State.REACHED
-        for target in [f"{task.case.id}: {answer.target}"]
+        for target in [f"{task.case.stable_id}: {answer.target}"]
     }
     assert {target.partition(":")[0].partition(" ")[0] for target in wanted} == set(GUARDED)
     error, broken = course.broken("default", course.without("default", *guards(course)) | launcher("git.py", NO_SURVEY), of=GUARDED)
@@ -1024,13 +1032,15 @@ def test_places_that_are_not_kept_are_noticed(course: Course) -> None:
     """Whoever renames a directory above a mount takes the mount away."""
     anchors = ("if anchor and directory else RO_BIND, target, origin, real, anchors=", "if False else RO_BIND, target, origin, real, anchors=")
     error, broken = course.broken(
-        "default", launcher("mounts.py", ("            self._anchor(mount)\n", "            pass\n"), anchors) | launcher("git.py", NO_ANCHORS), of="W09b"
+        "default",
+        launcher("mounts.py", ("            self._anchor_parents(mount)\n", "            pass\n"), anchors) | launcher("git.py", NO_ANCHORS),
+        of="W09b",
     )
     assert error == ""
     assert any(target.startswith("W09b: ") for target in broken)
 
 
-NO_ANCHORS = ("    return look.finish()", "    return tuple(rule for rule in look.finish() if rule.access != ANCHOR)")
+NO_ANCHORS = ("    return look.finish_git_rules()", "    return tuple(rule for rule in look.finish() if rule.access != ANCHOR)")
 
 
 # --- the system call filter
@@ -1057,12 +1067,12 @@ def letting(*names: str, about: str = "") -> bytes:
     fewer = [replace(rule, names=tuple(name for name in rule.names if rule.when or name not in names)) for rule in rules]
     left = replace(whole, rules=tuple(rule for rule in fewer if rule.names))
     assert left != whole
-    return assembled(left, *Arch)
+    return assemble_filter(left, *Arch)
 
 
 def letting_foreign() -> bytes:
     """The filter that lets through what is no call of its own architecture, x32's numbers among it."""
-    whole = program(the_filter(), *Arch)
+    whole = compile_filter(the_filter(), *Arch)
     changed = [replace(one, value=Action.ALLOW.value) if one.code == RET and one.value == Action.ENOSYS.value else one for one in whole]
     return b"".join(struct.pack("<HBBI", one.code, one.true, one.false, one.value) for one in changed)
 
@@ -1073,7 +1083,7 @@ def asked(course: Course) -> dict[str, set[str]]:
     for case in (task.case for task in course.tasks["default"]):
         if case.probe.attempt == "calls":
             for name in dict(case.expectation.arguments)["names"]:  # type: ignore[union-attr]
-                found.setdefault(str(name), set()).add(case.id)
+                found.setdefault(str(name), set()).add(case.stable_id)
     return found
 
 

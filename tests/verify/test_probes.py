@@ -21,17 +21,17 @@ from wavegen.core.errors import ManifestError
 from wavegen.manifest.model import NetworkMode
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Access, Anchor, HostPath, Origin, Plan, Policy
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 from wavegen.seccomp import Action, Condition, Filter, Rule
 from wavegen.verify import expect_process
-from wavegen.verify.catalogue import DANGEROUS, HOME_SECRETS, PROBES, SECRETS, SOCKETS, TO_SOCKETS, cases
-from wavegen.verify.expect import governing, home, host, project
-from wavegen.verify.expect_process import refused
+from wavegen.verify.catalogue import DANGEROUS, HOME_SECRETS, PROBES, SECRETS, SOCKETS, TO_SOCKETS, cases_for_policy
+from wavegen.verify.expect import home_path, host_root_path, policy_rule_for, project_path
+from wavegen.verify.expect_process import is_refused_by_filter
 from wavegen.verify.launcher_probes import TRIALS
 from wavegen.verify.model import Answer, Case, Expectation, Fact, Finding, Group, Inodes, Need, Probe, Severity, State, Value, Verdict, Want, Where
 from wavegen.verify.run import tasks_of
 from wavegen.verify.testbed import Ground
-from wavegen.verify.verdicts import control, judge
+from wavegen.verify.verdicts import control_finding, decide_verdict
 
 HELD, BROKEN, INCONCLUSIVE, OPEN = Verdict.HELD, Verdict.BROKEN, Verdict.INCONCLUSIVE, Verdict.OPEN
 REACHED, STOPPED, UNKNOWN = State.REACHED, State.STOPPED, State.UNKNOWN
@@ -40,19 +40,19 @@ NAME = "metadata: {name: demo}\n"
 
 def planned(text: str = "", overlay: str | None = None) -> Plan:
     over = Source("wave.sandbox.yaml", overlay.encode()) if overlay is not None else None
-    return plan(Source("wave.yaml", (NAME + text).encode()), over, "wave.sandbox.yaml")
+    return plan_manifest(Source("wave.yaml", (NAME + text).encode()), over, "wave.sandbox.yaml")
 
 
 def shell(name: str, text: str = "", overlay: str | None = None) -> Policy:
     """A shell of a manifest whose runtime.sandbox holds one flow mapping, in line 2."""
-    found = planned(f"runtime: {{sandbox: {{{text}}}}}\n", overlay).shell(name)
+    found = planned(f"runtime: {{sandbox: {{{text}}}}}\n", overlay).find_shell(name)
     assert found is not None
     return found
 
 
 def by_id(policy: Policy) -> dict[str, Expectation]:
     """What is expected of each case of a shell."""
-    return {case.id: case.expectation for case in cases(policy)}
+    return {case.stable_id: case.expectation for case in cases_for_policy(policy)}
 
 
 def default(text: str = "") -> dict[str, Expectation]:
@@ -159,7 +159,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("want", "outside", "inside", "failed", "word"), ROWS)
 def test_a_verdict_follows_from_what_was_reached_outside_and_inside(want: Want, outside: State | None, inside: State | None, failed: str, word: str) -> None:
-    found = judge(case(want), answers(t=outside), answers(t=inside), failed)
+    found = decide_verdict(case(want), answers(t=outside), answers(t=inside), failed)
     assert found.verdict is {"H": HELD, "B": BROKEN, "I": INCONCLUSIVE, "O": OPEN}[word[0]]
     stopped = {HELD: False, BROKEN: True, INCONCLUSIVE: None}
     exposed = {"T": True, "F": False, "N": None}[word[1]] if want is Want.OPEN else stopped[found.verdict] if want is Want.STOPPED else None
@@ -190,7 +190,7 @@ def test_a_verdict_follows_from_what_was_reached_outside_and_inside(want: Want, 
     ],
 )
 def test_what_is_stopped_is_stopped_on_every_target(outside: dict[str, State], inside: dict[str, State], verdict: Verdict) -> None:
-    found = judge(case(Want.STOPPED), answers(**outside), answers(**inside))
+    found = decide_verdict(case(Want.STOPPED), answers(**outside), answers(**inside))
     assert (found.verdict, found.exposed) == (verdict, {HELD: False, BROKEN: True, INCONCLUSIVE: None}[verdict])
 
 
@@ -209,7 +209,7 @@ def test_what_is_stopped_is_stopped_on_every_target(outside: dict[str, State], i
     ],
 )
 def test_what_works_outside_works_inside(outside: dict[str, State], inside: dict[str, State], verdict: Verdict) -> None:
-    found = judge(case(Want.WORKS), answers(**outside), answers(**inside))
+    found = decide_verdict(case(Want.WORKS), answers(**outside), answers(**inside))
     assert (found.verdict, found.exposed) == (verdict, None)
 
 
@@ -227,7 +227,7 @@ def of_state(given: Sequence[Answer], state: State) -> set[str]:
 def test_whatever_the_answers_what_holds_of_verdicts_holds(failed: str) -> None:
     seen = set()
     for outside, inside in sides():
-        found = judge(case(Want.STOPPED), outside, inside, failed)
+        found = decide_verdict(case(Want.STOPPED), outside, inside, failed)
         reached = of_state(inside, REACHED)
         assert (found.verdict is BROKEN) == bool(reached)
         if found.verdict is HELD:
@@ -235,11 +235,11 @@ def test_whatever_the_answers_what_holds_of_verdicts_holds(failed: str) -> None:
             assert of_state(outside, REACHED) <= of_state(inside, STOPPED)
             assert not failed
         seen.add(found.verdict)
-        twin = judge(case(Want.WORKS), outside, inside, failed)
+        twin = decide_verdict(case(Want.WORKS), outside, inside, failed)
         assert (twin.verdict is HELD) <= bool(of_state(outside, REACHED) and of_state(outside, REACHED) <= reached)
         assert (twin.verdict is BROKEN) == bool(of_state(outside, REACHED) & of_state(inside, STOPPED))
         assert twin.exposed is None
-        let_through = judge(case(Want.OPEN), outside, inside, failed)
+        let_through = decide_verdict(case(Want.OPEN), outside, inside, failed)
         assert let_through.verdict is OPEN
         assert not reached or let_through.exposed
         assert let_through.why.startswith("granted")
@@ -251,35 +251,35 @@ def test_whatever_the_answers_what_holds_of_verdicts_holds(failed: str) -> None:
 @pytest.mark.parametrize("want", Want)
 def test_no_answers_are_never_a_fence_that_holds(want: Want) -> None:
     for outside, inside in (((), ()), (answers(a=REACHED), ()), ((), answers(a=STOPPED))):
-        assert judge(case(want), outside, inside).verdict is not HELD
-    assert control(case(want), ()).verdict is INCONCLUSIVE
+        assert decide_verdict(case(want), outside, inside).verdict is not HELD
+    assert control_finding(case(want), ()).verdict is INCONCLUSIVE
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_target_that_is_told_of_twice_is_judged_by_the_worse(order: int) -> None:
     # Two places may have one name once what is random is taken out of them.
     twice = (Answer("a", REACHED, ""), Answer("a", STOPPED, "ENOENT"))[::order]
-    assert judge(case(Want.STOPPED), answers(a=REACHED), twice).verdict is BROKEN
+    assert decide_verdict(case(Want.STOPPED), answers(a=REACHED), twice).verdict is BROKEN
     unsure = (Answer("a", UNKNOWN, "EMFILE"), Answer("a", STOPPED, "ENOENT"))[::order]
-    assert judge(case(Want.STOPPED), answers(a=REACHED), unsure).verdict is INCONCLUSIVE
+    assert decide_verdict(case(Want.STOPPED), answers(a=REACHED), unsure).verdict is INCONCLUSIVE
 
 
 @pytest.mark.parametrize("rest", [UNKNOWN, None])
 def test_what_is_open_and_not_told_counts_as_exposed_as_it_was_reached_outside(rest: State | None) -> None:
-    found = judge(case(Want.OPEN), answers(a=REACHED, b=REACHED), answers(a=STOPPED, b=rest))
+    found = decide_verdict(case(Want.OPEN), answers(a=REACHED, b=REACHED), answers(a=STOPPED, b=rest))
     assert found.exposed is not False
 
 
 def test_a_verdict_names_what_it_rests_on() -> None:
-    held = judge(case(Want.STOPPED), answers(a=REACHED, b=STOPPED), answers(a=STOPPED, b=STOPPED))
+    held = decide_verdict(case(Want.STOPPED), answers(a=REACHED, b=STOPPED), answers(a=STOPPED, b=STOPPED))
     assert held.why == "a: ENOENT; 1 more out of reach outside too"
-    assert judge(case(Want.STOPPED), answers(a=REACHED), (), "ended by signal 9").why == "ended by signal 9"
-    assert judge(case(Want.STOPPED), answers(a=REACHED), answers(a=UNKNOWN)).why == "not told inside: a: ENOENT"
-    assert judge(case(Want.STOPPED), answers(a=STOPPED), answers(a=STOPPED)).why == "out of reach outside too: a: ENOENT"
-    assert judge(case(Want.WORKS), answers(a=REACHED), answers(a=STOPPED)).why == "works outside only: a: ENOENT"
-    assert judge(case(Want.OPEN), (), ()).why == "granted"
+    assert decide_verdict(case(Want.STOPPED), answers(a=REACHED), (), "ended by signal 9").why == "ended by signal 9"
+    assert decide_verdict(case(Want.STOPPED), answers(a=REACHED), answers(a=UNKNOWN)).why == "not told inside: a: ENOENT"
+    assert decide_verdict(case(Want.STOPPED), answers(a=STOPPED), answers(a=STOPPED)).why == "out of reach outside too: a: ENOENT"
+    assert decide_verdict(case(Want.WORKS), answers(a=REACHED), answers(a=STOPPED)).why == "works outside only: a: ENOENT"
+    assert decide_verdict(case(Want.OPEN), (), ()).why == "granted"
     many = {f"t{number}": REACHED for number in range(9)}
-    assert judge(case(Want.STOPPED), (), answers(**many)).why == "reached inside: t0; t1; t2; and 6 more"
+    assert decide_verdict(case(Want.STOPPED), (), answers(**many)).why == "reached inside: t0; t1; t2; and 6 more"
 
 
 @pytest.mark.parametrize(
@@ -292,10 +292,10 @@ def test_a_verdict_names_what_it_rests_on() -> None:
     ],
 )
 def test_the_control_shows_whether_there_is_anything_to_stop(want: Want, states: dict[str, State], verdict: Verdict, exposed: bool | None) -> None:
-    found = control(case(want), answers(**states))
+    found = control_finding(case(want), answers(**states))
     assert (found.verdict, found.exposed) == (verdict, exposed)
     assert found.why
-    assert control(case(want), (), "the shell did not start").why == "the shell did not start"
+    assert control_finding(case(want), (), "the shell did not start").why == "the shell did not start"
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_the_control_shows_whether_there_is_anything_to_stop(want: Want, states:
 )
 def test_a_run_cannot_pass_with_what_is_broken_or_had_to_be_told(verdict: Verdict, required: bool, fails: bool, unchecked: bool) -> None:
     found = Finding(case=case(Want.STOPPED, required=required), verdict=verdict, exposed=None, why="")
-    assert (found.fails, found.unchecked) == (fails, unchecked)
+    assert (found.is_failure, found.is_unchecked) == (fails, unchecked)
 
 
 # --- the catalogue
@@ -464,14 +464,14 @@ def mismatched(found: Iterable[Case]) -> dict[str, set[str]]:
     for one in found:
         names = [name for name, _ in one.expectation.arguments]
         if one.expectation.tried and (len(names) != len(set(names)) or set(names) != expected_arguments(one.probe)):
-            wrong[one.id] = set(names) ^ expected_arguments(one.probe)
+            wrong[one.stable_id] = set(names) ^ expected_arguments(one.probe)
     return wrong
 
 
 @of_every_kind
 def test_an_attempt_is_told_just_what_it_takes(kind: str) -> None:
     for policy in policies(kind):
-        found = cases(policy)
+        found = cases_for_policy(policy)
         assert found
         assert not mismatched(found), policy.name
 
@@ -479,7 +479,7 @@ def test_an_attempt_is_told_just_what_it_takes(kind: str) -> None:
 @of_every_kind
 def test_no_two_cases_of_a_shell_have_one_name(kind: str) -> None:
     for policy in policies(kind):
-        names = [one.id for one in cases(policy)]
+        names = [one.stable_id for one in cases_for_policy(policy)]
         assert len(names) == len(set(names))
         assert not policy.fenced or len(names) > 120
 
@@ -488,7 +488,7 @@ def test_no_two_cases_of_a_shell_have_one_name(kind: str) -> None:
 def test_what_only_the_ground_knows_is_known_there(kind: str) -> None:
     # A fact that nobody provides would leave its case out, and nobody would see it.
     source = "".join((ROOT / f"wavegen/verify/{name}.py").read_text("utf-8") for name in ("testbed", "canary_server"))
-    facts = {fact for policy in policies(kind) for one in cases(policy) for _, value in one.expectation.arguments for fact in facts_of(value)}
+    facts = {fact for policy in policies(kind) for one in cases_for_policy(policy) for _, value in one.expectation.arguments for fact in facts_of(value)}
     assert len(facts) > 20
     kinds = ("namespace ", "variables ", "socket ", "temporary ", "scratch ")
     assert not {fact for fact in facts if f'"{fact}"' not in source and not (fact.startswith(kinds) and fact.split()[0] in source)}
@@ -497,17 +497,17 @@ def test_what_only_the_ground_knows_is_known_there(kind: str) -> None:
 def test_cases_stand_in_the_catalogues_order() -> None:
     place = {probe.id: number for number, probe in enumerate(PROBES)}
     for policy in policies("full"):
-        found = [place[one.probe.id] for one in cases(policy)]
+        found = [place[one.probe.id] for one in cases_for_policy(policy)]
         assert found == sorted(found) != []
 
 
 def test_every_probe_means_something_under_some_manifest() -> None:
-    seen = {one.probe.id for kind in KINDS for policy in policies(kind) if policy.fenced for one in cases(policy)}
+    seen = {one.probe.id for kind in KINDS for policy in policies(kind) if policy.fenced for one in cases_for_policy(policy)}
     assert {probe.id for probe in PROBES} == seen != set()
 
 
 def test_every_group_has_a_positive_twin_or_another_that_would_fail_in_its_place() -> None:
-    found = cases(shell("default"))
+    found = cases_for_policy(shell("default"))
     twins = {one.probe.id: one.probe.group for one in found if one.expectation.want is Want.WORKS}
     assert set(twins.values()) | set(NO_TWIN) == set(Group)
     assert not set(twins.values()) & set(NO_TWIN)
@@ -518,11 +518,11 @@ def test_every_group_has_a_positive_twin_or_another_that_would_fail_in_its_place
 
 def test_only_a_probe_of_its_own_asks_what_must_work() -> None:
     # The question of a U probe is answered yes where the fence holds; of all others, where it does not.
-    found = [one for kind in KINDS for policy in policies(kind) for one in cases(policy)]
+    found = [one for kind in KINDS for policy in policies(kind) for one in cases_for_policy(policy)]
     assert {one.expectation.want for one in found} == set(Want)
     for one in found:
         twin = one.probe.id[0] == "U" or (one.probe.id == "T04" and one.expectation.want is not Want.OPEN)
-        assert twin == (one.expectation.want is Want.WORKS), one.id
+        assert twin == (one.expectation.want is Want.WORKS), one.stable_id
 
 
 def test_what_gives_the_host_away_is_critical() -> None:
@@ -550,7 +550,7 @@ def test_nothing_of_the_home_is_read_unless_it_is_granted(name: str) -> None:
     for number, secrets in HOME_SECRETS.items():
         found = by_id(shell(name))
         assert (found[number].want, found[number].layer) == (Want.STOPPED, "private home")
-        assert told(found[number])["paths"] == tuple(home(path) for path in secrets)
+        assert told(found[number])["paths"] == tuple(home_path(path) for path in secrets)
         assert not [case_id for case_id in found if case_id.startswith(f"{number} ")]
 
 
@@ -560,10 +560,10 @@ def test_a_granted_path_of_the_home_is_open_and_the_others_stay_stopped(name: st
     found = by_id(shell(name, f"paths: [{{path: ~/.aws/credentials, access: {access}}}]"))
     opened = found["R02 ~/.aws/credentials"]
     assert (opened.want, lines(opened), opened.note) == (Want.OPEN, ("wave.yaml", 2), "the manifest grants it")
-    assert told(opened)["paths"] == (home(".aws/credentials"),)
-    assert told(found["R02"])["paths"] == tuple(home(path) for path in HOME_SECRETS["R02"] if path != ".aws/credentials")
+    assert told(opened)["paths"] == (home_path(".aws/credentials"),)
+    assert told(found["R02"])["paths"] == tuple(home_path(path) for path in HOME_SECRETS["R02"] if path != ".aws/credentials")
     for number in ("R01", "R03", "R04", "R05"):
-        assert told(found[number])["paths"] == tuple(home(path) for path in HOME_SECRETS[number])
+        assert told(found[number])["paths"] == tuple(home_path(path) for path in HOME_SECRETS[number])
     # What is granted must work, and no more of it than is granted.
     twins = ("U07 ~/.aws/credentials", "W25 ~/.aws/credentials", "U08 ~/.aws/credentials")
     assert wants(found, *twins) == ([Want.WORKS, Want.STOPPED, None] if access == "read" else [None, None, Want.WORKS])
@@ -718,7 +718,7 @@ LET_THROUGH = ("read", "openat", "clone", "execve", "ioctl", "seccomp", "landloc
 @pytest.mark.parametrize("seccomp", ["default", "strict", "'off'"])
 @pytest.mark.parametrize(("name", "there"), [*((name, True) for name in REFUSED), *((name, False) for name in LET_THROUGH)])
 def test_a_probes_name_for_a_call_says_whether_the_filter_refuses_it(name: str, there: bool, seccomp: str) -> None:
-    assert refused(shell("default", f"seccomp: {seccomp}"), name) is (there and "off" not in seccomp)
+    assert is_refused_by_filter(shell("default", f"seccomp: {seccomp}"), name) is (there and "off" not in seccomp)
 
 
 def test_namespaces_inside_are_open_only_where_they_are_asked_for() -> None:
@@ -765,15 +765,15 @@ class Machine(Ground):
     def __init__(self, *there: Need) -> None:
         self.there = there
 
-    def has(self, need: Need) -> bool:
+    def meets_need(self, need: Need) -> bool:
         return need in self.there
 
-    def resolved(self, value: Value, _: Policy) -> Any:
+    def resolve_argument(self, value: Value, _: Policy) -> Any:
         return repr(value)
 
 
 def here(machine: Machine, text: str = "") -> dict[str, Expectation]:
-    return {task.case.id: task.case.expectation for task in tasks_of(machine, shell("default", text))}
+    return {task.case.stable_id: task.case.expectation for task in tasks_of(machine, shell("default", text))}
 
 
 @pytest.mark.parametrize(
@@ -799,14 +799,14 @@ def test_what_a_machine_lacks_is_open_there_and_held_elsewhere(need: Need, text:
 
 
 def test_only_what_works_or_is_held_on_every_machine_needs_nothing_of_it() -> None:
-    found = [one for kind in KINDS for policy in policies(kind) for one in cases(policy) if one.expectation.needs]
+    found = [one for kind in KINDS for policy in policies(kind) for one in cases_for_policy(policy) if one.expectation.needs]
     assert {one.expectation.needs for one in found} == set(Need)
     assert {one.probe.id for one in found} == {"N08", "T02", "P06", "Q01", "Q02"}
     assert {one.expectation.want for one in found} == {Want.STOPPED}
 
 
 def test_only_what_would_wake_services_and_launches_that_race_are_not_tried() -> None:
-    untried = [one for kind in KINDS for policy in policies(kind) for one in cases(policy) if not one.expectation.tried]
+    untried = [one for kind in KINDS for policy in policies(kind) for one in cases_for_policy(policy) if not one.expectation.tried]
     assert {one.probe.id for one in untried} == {"L06", "T04", "N09b", "N10", "N19"}
     assert {one.expectation.want for one in untried} == {Want.OPEN}
 
@@ -814,7 +814,9 @@ def test_only_what_would_wake_services_and_launches_that_race_are_not_tried() ->
 def test_each_scratch_directory_has_its_bound() -> None:
     found = default("limits: {tmp: 64m}, home: tmpfs")
     bounds = told(found["Q03"])["paths"]
-    assert bounds == tuple((path, 64 << 20) for path in (host("/tmp"), host("/var/tmp"), host("/run"), host("/dev/shm"), home("")))
+    assert bounds == tuple(
+        (path, 64 << 20) for path in (host_root_path("/tmp"), host_root_path("/var/tmp"), host_root_path("/run"), host_root_path("/dev/shm"), home_path(""))
+    )
     assert named(default("paths: [{path: /var/tmp, access: write}]")["Q03"]) == ("/tmp", "/run", "/dev/shm")
 
 
@@ -953,9 +955,9 @@ def without_name(policy: Policy) -> list[tuple[str, Expectation]]:
         return tuple(one for one in value if one != ("WAVEGEN_SHELL", policy.name)) if isinstance(value, tuple) else value
 
     found = []
-    for one in cases(policy):
+    for one in cases_for_policy(policy):
         arguments = tuple((key, nameless(value)) for key, value in one.expectation.arguments)
-        found.append((one.id, replace(one.expectation, origin=Origin(""), arguments=arguments)))
+        found.append((one.stable_id, replace(one.expectation, origin=Origin(""), arguments=arguments)))
     return found
 
 
@@ -965,24 +967,29 @@ def test_a_shells_name_says_nothing(name: str, keys: str) -> None:
     text = f"shells: {{default: {{{keys}}}, {name}: {{{keys}}}}}"
     one, other = shell("default", text), shell(name, text)
     assert without_name(one) == without_name(other) != []
-    assert cases(replace(one, name="yolo")) == cases(one)
+    assert cases_for_policy(replace(one, name="yolo")) == cases_for_policy(one)
 
 
 def test_the_same_policy_gives_the_same_cases() -> None:
     for policy in policies("full"):
-        assert cases(policy) == cases(policy) != ()
+        assert cases_for_policy(policy) == cases_for_policy(policy) != ()
 
 
 def test_of_rules_above_a_path_the_deepest_governs_and_of_two_the_later() -> None:
     policy = shell("default", "paths: [{path: ~/a, access: read}, {path: ~/a/b, access: write}], deny_read_paths: [~/a/b/c]")
-    for path, access in ((home("a/x"), Access.READ), (home("a/b/x"), Access.WRITE), (home("a/b/c/x"), Access.HIDE), (home("ab"), Access.WRITE)):
-        rule = governing(policy, path)
+    for path, access in (
+        (home_path("a/x"), Access.READ),
+        (home_path("a/b/x"), Access.WRITE),
+        (home_path("a/b/c/x"), Access.HIDE),
+        (home_path("ab"), Access.WRITE),
+    ):
+        rule = policy_rule_for(policy, path)
         assert rule is not None
         assert rule.access is access
-    both = governing(replace(policy, paths=(*policy.paths, replace(policy.paths[-1], path=home("a"), access=Access.HIDE))), home("a"))
+    both = policy_rule_for(replace(policy, paths=(*policy.paths, replace(policy.paths[-1], path=home_path("a"), access=Access.HIDE))), home_path("a"))
     assert both is not None
     assert both.access is Access.HIDE
-    assert governing(replace(policy, paths=()), home("a")) is None
+    assert policy_rule_for(replace(policy, paths=()), home_path("a")) is None
 
 
 # --- any manifest
@@ -1053,7 +1060,7 @@ def random_shells() -> tuple[tuple[str, Policy, tuple[Case, ...]], ...]:
         except ManifestError:
             refused += 1
             continue
-        found += [(text, policy, cases(policy)) for policy in shells]
+        found += [(text, policy, cases_for_policy(policy)) for policy in shells]
     assert refused < 60
     return tuple(found)
 
@@ -1061,18 +1068,18 @@ def random_shells() -> tuple[tuple[str, Policy, tuple[Case, ...]], ...]:
 def test_whatever_the_manifest_every_case_says_why() -> None:
     seen: dict[Want, int] = dict.fromkeys(Want, 0)
     for text, _, found in random_shells():
-        assert len({one.id for one in found}) == len(found), text
+        assert len({one.stable_id for one in found}) == len(found), text
         for one in found:
             expectation = one.expectation
             reason = expectation.origin.reason or expectation.origin.at
             match expectation.want:
                 case Want.OPEN:
-                    assert expectation.note, (one.id, text)
-                    assert not expectation.layer, (one.id, text)
+                    assert expectation.note, (one.stable_id, text)
+                    assert not expectation.layer, (one.stable_id, text)
                 case _:
-                    assert expectation.layer, (one.id, text)
-                    assert expectation.tried, (one.id, text)
-            assert reason, (one.id, text)
+                    assert expectation.layer, (one.stable_id, text)
+                    assert expectation.tried, (one.stable_id, text)
+            assert reason, (one.stable_id, text)
             seen[expectation.want] += 1
     assert min(seen.values()) > 5000
 
@@ -1093,7 +1100,7 @@ def granted(policy: Policy, one: Case) -> list[str]:
     found = []
     for key, value in one.expectation.arguments:
         for path in paths_of(value) if key not in ("directory", "other") else ():
-            rule = governing(policy, path)
+            rule = policy_rule_for(policy, path)
             # With a source it is not the host's that is there.
             if rule and rule.origin.at and rule.source is None and not rule.pinned:
                 found += [str(path)] if rule.access is Access.WRITE or (rule.access is Access.READ and one.probe.attempt in SEEING) else []
@@ -1117,7 +1124,7 @@ def test_whatever_the_manifest_nothing_that_it_hides_is_expected_to_work() -> No
         for one in found:
             if policy.fenced and one.expectation.want is Want.WORKS:
                 for path in (path for _, value in one.expectation.arguments for path in paths_of(value)):
-                    rule = governing(policy, path)
+                    rule = policy_rule_for(policy, path)
                     tried += 1
                     if rule and (rule.access is Access.HIDE or (rule.access is Access.READ and one.probe.group is Group.WRITE)):
                         wrong.add((one.probe.id, str(path)))
@@ -1128,7 +1135,7 @@ def test_whatever_the_manifest_nothing_that_it_hides_is_expected_to_work() -> No
 def test_whatever_the_manifest_what_it_denies_is_tried_and_stopped_by_its_line() -> None:
     tried = 0
     for text, policy, every in random_shells():
-        found = {one.id: one.expectation for one in every}
+        found = {one.stable_id: one.expectation for one in every}
         for rule in policy.paths:
             if rule.access is Access.HIDE and rule.origin.at:
                 one = found[f"{'R21b' if rule.path.anchor is Anchor.ROOT else 'R21'} {rule.path}"]
@@ -1140,9 +1147,9 @@ def test_whatever_the_manifest_what_it_denies_is_tried_and_stopped_by_its_line()
 def test_whatever_the_manifest_the_fence_itself_is_held() -> None:
     for text, policy, every in random_shells():
         if policy.fenced:
-            found = {one.id: one.expectation for one in every}
+            found = {one.stable_id: one.expectation for one in every}
             assert {found[name].want for name in ("W15", "W15b", "L04", "L07", "P02", "P04", "R09", "R13", "R19", "L09", "I03")} == {Want.STOPPED}, text
-            assert project(".wavegen") in set(paths_of(told(found["W15"])["paths"]))
+            assert project_path(".wavegen") in set(paths_of(told(found["W15"])["paths"]))
 
 
 # --- nothing of a policy is left untried

@@ -19,18 +19,18 @@ from wavegen.core.errors import Location, UsageError, one_line
 from wavegen.policy.model import Origin
 from wavegen.verify import score
 from wavegen.verify.model import Case, Expectation, Finding, Group, Probe, Report, Severity, ShellReport, Verdict, Want
-from wavegen.verify.reports.baseline import read
-from wavegen.verify.reports.baseline import worse as compare
+from wavegen.verify.reports.baseline import find_regressions as compare
+from wavegen.verify.reports.baseline import parse_baseline
 from wavegen.verify.reports.html import as_html
 from wavegen.verify.reports.json_report import as_json
 from wavegen.verify.reports.junit import as_junit
 from wavegen.verify.reports.sarif import as_sarif
-from wavegen.verify.reports.table import table
+from wavegen.verify.reports.table import render_verdict_table
 
 
 def worse(before: object, report: Report) -> tuple[str, ...]:
     """The comparison with a document."""
-    return compare(read(before), report)
+    return compare(parse_baseline(before), report)
 
 
 HELD, BROKEN, INCONCLUSIVE, OPEN = Verdict.HELD, Verdict.BROKEN, Verdict.INCONCLUSIVE, Verdict.OPEN
@@ -134,7 +134,7 @@ def hostile(text: str) -> Report:
 
 
 def lines(made: Report, *, verbose: bool = False, colour: bool = False) -> list[str]:
-    return list(table(made, verbose=verbose, colour=colour))
+    return list(render_verdict_table(made, verbose=verbose, colour=colour))
 
 
 def renderings(made: Report) -> dict[str, str]:
@@ -189,22 +189,22 @@ def test_exposure_is_the_weighted_share_of_what_was_reached() -> None:
     held = finding(HELD, severity=Severity.CRITICAL)
     reached = finding(OPEN, severity=Severity.HIGH)
     twin = finding(HELD, want=Want.WORKS)
-    assert score.exposure(shell(held)) == 0
-    assert score.exposure(shell(reached)) == 10
-    assert score.exposure(shell(held, reached, twin, finding(INCONCLUSIVE))) == 3.3
-    assert score.exposure(shell(twin)) is None
-    assert score.exposure(shell(held, error="no")) is None
+    assert score.exposure_score(shell(held)) == 0
+    assert score.exposure_score(shell(reached)) == 10
+    assert score.exposure_score(shell(held, reached, twin, finding(INCONCLUSIVE))) == 3.3
+    assert score.exposure_score(shell(twin)) is None
+    assert score.exposure_score(shell(held, error="no")) is None
 
 
 def test_rounding_makes_neither_a_perfect_fence_nor_none() -> None:
     critical, low = [finding(HELD, severity=Severity.CRITICAL)] * 100, [finding(HELD, severity=Severity.LOW)]
-    assert score.exposure(shell(*critical, finding(OPEN, severity=Severity.LOW))) == 0.1
-    assert score.exposure(shell(*[finding(OPEN, severity=Severity.CRITICAL)] * 100, *low)) == 9.9
+    assert score.exposure_score(shell(*critical, finding(OPEN, severity=Severity.LOW))) == 0.1
+    assert score.exposure_score(shell(*[finding(OPEN, severity=Severity.CRITICAL)] * 100, *low)) == 9.9
 
 
 @pytest.mark.parametrize(("value", "word"), [(0, "tight"), (1.0, "tight"), (1.1, "guarded"), (3.0, "guarded"), (3.1, "exposed"), (6.1, "open"), (10.0, "open")])
 def test_ratings(value: float, word: str) -> None:
-    assert score.rating(value) == word
+    assert score.rate_exposure(value) == word
 
 
 # --- for people, in a terminal
@@ -398,7 +398,7 @@ def test_a_baseline_that_is_none_is_refused(document: object, says: str) -> None
         worse(document, report(shell(finding(HELD, probe="x"), name="a")))
     assert says in str(raised.value)
     assert "wavegen verify --json >FILE" in str(raised.value)
-    assert all(line.isprintable() for line in raised.value.lines())
+    assert all(line.isprintable() for line in raised.value.message_lines())
 
 
 def test_the_smallest_baseline_is_read() -> None:
@@ -737,12 +737,12 @@ def test_every_text_can_be_told_from_what_is_behind_it() -> None:
 
 
 def test_html_quotes_every_character() -> None:
-    assert quote.html("&<>\"'") == "&amp;&lt;&gt;&quot;&#39;"
-    assert quote.html("a\0b\nc\x1b") == "a\\x00b\\nc\\x1b"
-    assert quote.html("é 日本 😀") == "é 日本 😀"
+    assert quote.escape_html("&<>\"'") == "&amp;&lt;&gt;&quot;&#39;"
+    assert quote.escape_html("a\0b\nc\x1b") == "a\\x00b\\nc\\x1b"
+    assert quote.escape_html("é 日本 😀") == "é 日本 😀"
     every = "".join(map(chr, range(0x3000))) + "\ud800\udfff\ufffe\uffff"
-    assert all(c.isprintable() for c in quote.html(every))
-    assert not set("<>\"'") & set(quote.html(every))
+    assert all(c.isprintable() for c in quote.escape_html(every))
+    assert not set("<>\"'") & set(quote.escape_html(every))
 
 
 # --- all of them

@@ -23,10 +23,10 @@ from fence import PYTHON, name_of, users
 from helpers import ROOT, USER, Result, gone, in_place_of_bwrap, left_in, render_project, snapshot, wavegen
 from nix_env import NixEnv, NixUnavailableError, pin_stub
 
-from wavegen.backends import render
-from wavegen.project.loader import load
+from wavegen.backends import render_all_files
+from wavegen.project.loader import load_project
 from wavegen.verify.model import Report, Verdict
-from wavegen.verify.run import verify
+from wavegen.verify.run import verify_project
 from wavegen.verify.score import BROKEN, PASSED, UNCHECKED, exit_code
 
 pytestmark = pytest.mark.needs("bwrap", "bash")
@@ -320,7 +320,7 @@ def test_the_fences_of_personas_hold_what_their_own_policies_say(uid: int, site:
 def test_a_persona_that_could_write_after_all_is_broken(tmp_path: Path) -> None:
     report = broken_report(tmp_path, "persona-reader", ("path\tread\t.\t", "path\twrite\t.\t"), manifest=PERSONAS)
     assert exit_code(report) == BROKEN
-    assert {f.case.id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"W13"}
+    assert {f.case.stable_id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"W13"}
 
 
 def test_nix_develop_enters_shells_and_no_persona(tmp_path: Path) -> None:
@@ -334,13 +334,13 @@ def test_nix_develop_enters_shells_and_no_persona(tmp_path: Path) -> None:
 def broken_report(tmp_path: Path, shell: str, *changes: tuple[str, str], manifest: str = MINIMAL) -> Report:
     """A run with a shell in whose rules, launcher or stub pieces of text are others."""
     root = render_project(tmp_path, manifest)
-    project = load(str(root / "wave.yaml"))
-    files = list(render(project.plan))
+    project = load_project(str(root / "wave.yaml"))
+    files = list(render_all_files(project.plan))
     for old, new in changes:
         of_shell = (f".wavegen/bin/{shell}", f".wavegen/rules/{shell}")
         (place,) = (i for i, file in enumerate(files) if (file.path in of_shell or file.path.startswith(".wavegen/launcher/")) and old in file.text)
         files[place] = replace(files[place], text=files[place].text.replace(old, new))
-    return verify(project, shells=(shell,), files=tuple(files))
+    return verify_project(project, shells=(shell,), files=tuple(files))
 
 
 HOSTS_NETWORK = ('found.append((("--unshare-net",)', '((("--unshare-net",)')
@@ -349,7 +349,7 @@ HOSTS_NETWORK = ('found.append((("--unshare-net",)', '((("--unshare-net",)')
 def test_a_broken_fence_ends_with_1(tmp_path: Path) -> None:
     report = broken_report(tmp_path, "restricted", HOSTS_NETWORK)
     assert exit_code(report) == BROKEN
-    found = {f.case.id: f.verdict for f in report.shells[0].findings}
+    found = {f.case.stable_id: f.verdict for f in report.shells[0].findings}
     assert {name for name, verdict in found.items() if verdict is Verdict.BROKEN} >= {"N07", "N08b", "P06 net"}
     # What the second layer holds, too, is held by that alone, where the kernel has it.
     scopes = ctypes.CDLL(None).syscall(444, None, 0, 1) >= 6
@@ -359,7 +359,7 @@ def test_a_broken_fence_ends_with_1(tmp_path: Path) -> None:
 def test_what_two_layers_hold_is_broken_where_neither_does(tmp_path: Path) -> None:
     report = broken_report(tmp_path, "restricted", HOSTS_NETWORK, (":0x3:0x0:0x0\t", ":0x2:0x0:0x0\t"))
     assert exit_code(report) == BROKEN
-    assert {f.case.id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"N07", "N08", "N08b", "P06 net"}
+    assert {f.case.stable_id for f in report.shells[0].findings if f.verdict is Verdict.BROKEN} >= {"N07", "N08", "N08b", "P06 net"}
 
 
 def test_a_fence_that_did_not_come_up_ends_with_3(tmp_path: Path) -> None:
@@ -432,13 +432,13 @@ def test_settings_of_the_real_repository_are_looked_at_wherever_git_leads(tmp_pa
     root = render_project(tmp_path, MINIMAL)
     subprocess.run(["git", "init", "-q", "--bare", ".bare"], cwd=root, check=True)
     (root / ".git").write_text("gitdir: ./.bare\n")
-    held = verify(load(str(root / "wave.yaml")), shells=("default",)).shells[0].findings
-    (own,) = (finding for finding in held if finding.case.id == "W07c")
+    held = verify_project(load_project(str(root / "wave.yaml")), shells=("default",)).shells[0].findings
+    (own,) = (finding for finding in held if finding.case.stable_id == "W07c")
     assert own.verdict is Verdict.HELD
     assert "./.bare/hooks" in own.why
     monkeypatch.setattr("wavegen.launcher.mounts.survey", lambda *_, **__: ())
-    loose = verify(load(str(root / "wave.yaml")), shells=("default",)).shells[0].findings
-    assert next(finding for finding in loose if finding.case.id == "W07c").verdict is Verdict.BROKEN
+    loose = verify_project(load_project(str(root / "wave.yaml")), shells=("default",)).shells[0].findings
+    assert next(finding for finding in loose if finding.case.stable_id == "W07c").verdict is Verdict.BROKEN
 
 
 # --- nothing is left

@@ -21,11 +21,11 @@ from fence import PYTHON, wait_until
 from helpers import USER, Result, gone, wavegen
 from test_verify import leftovers, site  # noqa: F401  a fixture
 
-from wavegen.backends import render
-from wavegen.project.loader import load
-from wavegen.verify.containers import give
+from wavegen.backends import render_all_files
+from wavegen.project.loader import load_project
+from wavegen.verify.containers import chown_below
 from wavegen.verify.model import Verdict, Where
-from wavegen.verify.run import CONTROL, Run, Task, contained, distinct, judged, tasks_of
+from wavegen.verify.run import CONTROL, Run, Task, compare_runs, container_policies, distinct_tasks, tasks_of
 from wavegen.verify.score import PASSED, UNCHECKED
 from wavegen.verify.testbed import Ground
 
@@ -223,7 +223,7 @@ def test_what_is_planted_is_given_away_without_following_a_link(tmp_path: Path) 
     (ground / "a/b").mkdir(parents=True)
     (ground / "a/link").symlink_to(outside)
     (ground / "a/directory").symlink_to(tmp_path)
-    give(str(ground), (USER, USER))
+    chown_below(str(ground), (USER, USER))
     assert {path.lstat().st_uid for path in ground.rglob("*")} == {USER}
     # The directory itself keeps everybody else away from all of it.
     assert {outside.stat().st_uid, tmp_path.stat().st_uid, ground.stat().st_uid} == {0}
@@ -244,7 +244,7 @@ class Course:
         """The ids that are broken, of these probes, with texts exchanged in files: a file, what is there once, and what comes in its place."""
         tasks = tuple(task for task in self.tasks[shell] if task.case.probe.id in numbers)
         assert {task.case.probe.id for task in tasks} == set(numbers)
-        rendered = Path(self.ground.project, ".wavegen")
+        rendered = Path(self.ground.project_copy, ".wavegen")
         before = {name: (rendered / name).read_text("utf-8") for name, _, _ in changes}
         after = dict(before)
         for name, old, new in changes:
@@ -260,13 +260,13 @@ class Course:
                 now = now.replace(old, new)
             lock.write_text(now, "utf-8")
             inside = Run(self.ground, shell, fenced=True, progress=lambda *_: None)
-            inside.run(tasks)
+            inside.run_tasks(tasks)
         finally:
             for name, text in before.items():
                 (rendered / name).write_text(text, "utf-8")
             lock.write_text(listed, "utf-8")
         assert not inside.error
-        return {finding.case.probe.id for finding in judged(tasks, self.outside, inside) if finding.verdict is Verdict.BROKEN}
+        return {finding.case.probe.id for finding in compare_runs(tasks, self.outside, inside) if finding.verdict is Verdict.BROKEN}
 
 
 MAIN, MOUNTS, ENGINE, FIRST = "launcher/container.py", "launcher/container_mounts.py", "launcher/engine.py", "launcher/inside/container_entry.sh"
@@ -300,14 +300,14 @@ MUTATIONS: dict[str, tuple[tuple[tuple[str, str, str], ...], set[str]]] = {
     "the image can be written": (option('"--read-only", '), {"W01b"}),
     "capabilities": (option('"--cap-drop", "ALL", '), {"P04"}),
     "new privileges": ((*option('"--security-opt", "no-new-privileges", '), *BARE), {"P03"}),
-    "no filter": (option('f"seccomp={self._filter()}"', '"seccomp=unconfined"'), {"K02", "K14", "K16"}),
-    "the host's network": (option('"host" if rules.value("network") == "host" else "none"', '"host"'), {"P06", "N07", "N01"}),
+    "no filter": (option('f"seccomp={self._prepare_seccomp_filter()}"', '"seccomp=unconfined"'), {"K02", "K14", "K16"}),
+    "the host's network": (option('"host" if rules.setting_value("network") == "host" else "none"', '"host"'), {"P06", "N07", "N01"}),
     "the host's shared memory": (option('"--ipc", "private"', '"--ipc", "host"'), {"P06", "P14"}),
     "the host's control groups": (option('"--cgroupns", "private"', '"--cgroupns", "host"'), {"P06"}),
-    "processes without a bound": (option('"--pids-limit", rules.value("pids")', '"--pids-limit", "-1"'), {"Q01"}),
+    "processes without a bound": (option('"--pids-limit", rules.setting_value("pids")', '"--pids-limit", "-1"'), {"Q01"}),
     "memory without a bound": (((ENGINE, 'return ["--memory", memory, "--memory-swap", memory]', "return []"),), {"Q02"}),
-    "shared memory without a bound": (option('"--shm-size", rules.value("tmpfs_size")', '"--shm-size", "134217728"'), {"Q03"}),
-    "scratch without a bound": (((MOUNTS, "size={self.rules.value('tmpfs_size')},", ""),), {"Q03"}),
+    "shared memory without a bound": (option('"--shm-size", rules.setting_value("tmpfs_size")', '"--shm-size", "134217728"'), {"Q03"}),
+    "scratch without a bound": (((MOUNTS, "size={self.rules.setting_value('tmpfs_size')},", ""),), {"Q03"}),
     "files and core dumps": (BARE, {"Q05"}),
     "no masks in /proc": (added('"--security-opt", "systempaths=unconfined"'), {"W24b"}),
     "mounts for reading can be written": (((MOUNTS, "{',readonly' if read_only else ''}", ""), TRUSTING), {"W04", "W05", "W15", "W25"}),
@@ -328,16 +328,16 @@ def course(project: Path, engine: Engine) -> Iterator[Course]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in engine.environment().items():
             patch.setenv(name, value)
-        loaded = load(str(project / "wave.yaml"))
+        loaded = load_project(str(project / "wave.yaml"))
         wanted = {number for _, numbers in MUTATIONS.values() for number in numbers}
-        with Ground(loaded, render(loaded.plan), under=None, via="docker") as ground:
-            policies = contained(loaded, tuple(shell for shell in loaded.plan.shells if shell.name == "restricted"))
+        with Ground(loaded, render_all_files(loaded.plan), under=None, via="docker") as ground:
+            policies = container_policies(loaded, tuple(shell for shell in loaded.plan.shells if shell.name == "restricted"))
             tasks = {policy.name: tuple(task for task in tasks_of(ground, policy) if task.case.probe.id in wanted) for policy in policies}
             assert all(task.case.probe.where is Where.INSIDE for group in tasks.values() for task in group)
             outside = Run(ground, CONTROL, fenced=False, progress=lambda *_: None)
-            outside.run(distinct(task for group in tasks.values() for task in group))
+            outside.run_tasks(distinct_tasks(task for group in tasks.values() for task in group))
             assert not outside.error
-            ground.own()
+            ground.chown_new_files()
             yield Course(ground, tasks, outside)
 
 

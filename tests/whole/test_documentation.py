@@ -13,7 +13,7 @@ from helpers import ROOT
 from wavegen.manifest.json_schema import manifest_schema
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Access
-from wavegen.policy.planner import plan
+from wavegen.policy.planner import plan_manifest
 from wavegen.verify.catalogue import PROBES
 
 
@@ -53,7 +53,7 @@ MIGRATION = (ROOT / "docs/migration.md").read_text("utf-8")
 
 def test_the_manifest_of_the_bwrap_script_grants_what_the_script_does(tmp_path: Path) -> None:
     (manifest,) = re.findall(r"```yaml\n(.*?)```", MIGRATION, re.DOTALL)
-    shell = plan(Source("wave.yaml", manifest.encode()), None, "wave.sandbox.yaml").shell("default")
+    shell = plan_manifest(Source("wave.yaml", manifest.encode()), None, "wave.sandbox.yaml").find_shell("default")
     assert shell is not None
     granted = {(str(rule.path), rule.access) for rule in shell.paths if rule.origin.at}
     assert granted == {("~/.gitconfig", Access.READ), ("~/.cache/go-build", Access.WRITE)}

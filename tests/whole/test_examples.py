@@ -22,7 +22,7 @@ from test_nix import environment as nix_environment
 from wavegen.launcher.container import OPTIONS
 from wavegen.manifest.model import NetworkMode
 from wavegen.policy.model import Access, Anchor, Policy
-from wavegen.project.loader import load
+from wavegen.project.loader import load_project
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -127,8 +127,8 @@ def engine_options(shell: Policy) -> list[tuple[str, ...]]:
 
 
 def test_the_devcontainer_has_the_options_of_run_default(tmp_path: Path) -> None:
-    plan = load(str(render_project(tmp_path, MINIMAL) / "wave.yaml")).plan
-    shell = plan.shell("default")
+    plan = load_project(str(render_project(tmp_path, MINIMAL) / "wave.yaml")).plan
+    shell = plan.find_shell("default")
     assert shell
     assert shell.network.mode is NetworkMode.HOST
     options = engine_options(shell)

@@ -28,7 +28,7 @@ from helpers import project as project_of
 from nix_env import STUB, NixEnv, NixUnavailableError, pin_stub
 
 from wavegen import VERSION, backends
-from wavegen.project.loader import load
+from wavegen.project.loader import load_project
 
 if TYPE_CHECKING:
     from engine import Engine
@@ -651,7 +651,7 @@ def test_commands_that_nix_develop_reads_from_a_pipe_are_outside_and_a_gap_says_
     # bash reads no rc file then, and so no hook. The day this is inside, the gap goes.
     done = nix.run(["develop"], witness.project, stdin=witness.typed.decode())
     assert witness.verdict(done.stdout) == "outside"
-    gaps = backends.gaps(load(str(witness.project / "wave.yaml")).plan)
+    gaps = backends.collect_gaps(load_project(str(witness.project / "wave.yaml")).plan)
     assert [gap.effect.value for gap in gaps if gap.backend == "flake" and "where it reads commands from a pipe" in gap.what] == ["ignored"]
 
 

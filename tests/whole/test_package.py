@@ -13,7 +13,7 @@ import pytest
 from wavegen import VERSION
 from wavegen.cli.completion import completion_script
 from wavegen.cli.main import cli
-from wavegen.cli.manual_pages import pages
+from wavegen.cli.manual_pages import render_manual_pages
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/quickstart/wave.yaml"
@@ -64,7 +64,7 @@ def test_a_wheel_is_the_same_from_the_sdist_and_from_the_checkout(dist: Path) ->
 def test_a_wheel_brings_what_man_and_shells_read(dist: Path, tmp_path: Path) -> None:
     (wheel,) = dist.glob("*.whl")
     data = {name.partition(".data/data/")[2]: data for name, data in _contents(wheel).items() if ".data/data/" in name}
-    expected = {f"share/man/man1/{name}": text.encode() for name, text in pages(cli).items()}
+    expected = {f"share/man/man1/{name}": text.encode() for name, text in render_manual_pages(cli).items()}
     for shell, place in (
         ("bash", "bash-completion/completions/wavegen"),
         ("zsh", "zsh/site-functions/_wavegen"),

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from wavegen.core.errors import MachineError, one_line
-from wavegen.core.terminal import Style, painted
+from wavegen.core.terminal import Style, apply_style
 from wavegen.launcher.audit import command
 from wavegen.launcher.audit.table import SEVERITIES
 
@@ -47,33 +47,33 @@ class Audit:
     """The answer as it came, JSON."""
 
     @property
-    def status(self) -> int:
+    def audit_exit_status(self) -> int:
         """The exit status: 3 where not everything could be looked at, 1 where something was found."""
         if not self.complete:
             return 3
         return 1 if self.findings else 0
 
 
-def audit(root: str, state: str, *, everything: bool = False) -> Audit:
+def collect_audit_findings(root: str, state: str, *, everything: bool = False) -> Audit:
     """Look, and change nothing. `state` is the project's directory of what wavegen keeps. Raises MachineError.
 
     `everything`: whatever the baseline does not hold is listed, whenever it came.
     """
     try:
-        walk = command.audit(root, state, everything=everything)
+        walk = command.run_project_audit(root, state, everything=everything)
     except _FAILURES as failed:
         raise MachineError(f"the audit failed: {failed}", "see whether the project can be read") from None
-    findings = tuple(Finding(f.path, f.severity, f.kind, f.what, f.runs, f.detail, command.advice(f), f.incomplete) for f in walk.findings)
+    findings = tuple(Finding(f.path, f.severity, f.kind, f.what, f.runs, f.detail, command.advice_for_finding(f), f.incomplete) for f in walk.findings)
     entered = None if walk.entered is None else datetime.fromtimestamp(walk.entered / 1e9, UTC)
     is_complete = not any(finding.incomplete for finding in findings)
-    return Audit(findings, entered, bool(walk.baseline.things), is_complete, command.json_text(walk) + "\n")
+    return Audit(findings, entered, bool(walk.accepted_baseline.things), is_complete, command.json_text(walk) + "\n")
 
 
-def accept(root: str, state: str) -> None:
+def accept_current_state(root: str, state: str) -> None:
     """Take what is there now for known; of sessions that go on, what they change from now on is new. Raises MachineError."""
     os.makedirs(state, mode=0o700, exist_ok=True)
     try:
-        command.accept(root, state)
+        command.accept_baseline(root, state)
     except _FAILURES as failed:
         raise MachineError(f"the baseline cannot be written: {failed}", f"make room in {state}") from None
 
@@ -91,10 +91,10 @@ def at_least(findings: Iterable[Finding], severity: str) -> tuple[Finding, ...]:
 _STYLES = {"critical": Style.BAD, "high": Style.BAD, "medium": Style.WARNING, "low": Style.NOTE}
 
 
-def table(findings: Sequence[Finding], *, colour: bool) -> Iterator[str]:
+def render_finding_table(findings: Sequence[Finding], *, colour: bool) -> Iterator[str]:
     """Lines for people, under one heading for each severity."""
     for severity, group in groupby(findings, key=lambda finding: finding.severity):
-        yield painted(severity, _STYLES[severity], colour=colour)
+        yield apply_style(severity, _STYLES[severity], colour=colour)
         for finding in group:
             detail = f", {finding.detail}" if finding.detail else ""
             yield one_line(f"  {finding.path or '.'}: {finding.what}{detail} ({finding.runs}; {finding.advice})")

@@ -28,7 +28,7 @@ class File:
     """Whether its text begins with our header, by which a hand-written file in its place is told apart."""
 
     @property
-    def data(self) -> bytes:
+    def content_bytes(self) -> bytes:
         """What is written."""
         return self.raw or self.text.encode()
 
@@ -53,7 +53,7 @@ class Backend(Protocol):
         ...
 
 
-def backends() -> tuple[tuple[str, Backend], ...]:
+def all_backends() -> tuple[tuple[str, Backend], ...]:
     """Every back end by name, in the order in which their files are listed."""
     from wavegen.backends.agents import claude, codex, gemini, instructions, opencode
     from wavegen.backends.project import flake, plan_files
@@ -80,21 +80,21 @@ _OUTPUTS = {"flake": (Output.FLAKE,), "docker": (Output.DOCKER,), "image": (Outp
 """The back ends that are rendered only where one of these is asked for."""
 
 
-def wanted(plan: Plan) -> tuple[Backend, ...]:
+def requested_backends(plan: Plan) -> tuple[Backend, ...]:
     """The back ends whose files the manifest asks for."""
-    return tuple(backend for name, backend in backends() if name not in _OUTPUTS or plan.outputs.intersection(_OUTPUTS[name]))
+    return tuple(backend for name, backend in all_backends() if name not in _OUTPUTS or plan.outputs.intersection(_OUTPUTS[name]))
 
 
-def render(plan: Plan) -> tuple[File, ...]:
+def render_all_files(plan: Plan) -> tuple[File, ...]:
     """All files of a plan, sorted by path."""
-    files = [file for backend in wanted(plan) for file in backend.render(plan)]
+    files = [file for backend in requested_backends(plan) for file in backend.render(plan)]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
-def handed(plan: Plan, persona: PersonaPolicy) -> tuple[File, ...]:
+def files_for_agent(plan: Plan, persona: PersonaPolicy) -> tuple[File, ...]:
     """What a persona's agent is handed: its files below .wavegen/personas, sorted by path."""
     alone = replace(plan, personas=(persona,))
-    files = [file for name, backend in backends() if name in _HANDING for file in backend.render(alone)]
+    files = [file for name, backend in all_backends() if name in _HANDING for file in backend.render(alone)]
     return tuple(sorted(files, key=lambda file: file.path))
 
 
@@ -102,38 +102,38 @@ _HANDING = ("guidance", "claude", "opencode", "gemini")
 """The back ends that write there, and nowhere else."""
 
 
-def gaps(plan: Plan) -> tuple[Gap, ...]:
+def collect_gaps(plan: Plan) -> tuple[Gap, ...]:
     """All gaps of a plan; one that several shells have is one gap that names them all, or says how many they are.
 
     What is the same at many lines of the manifest stands at the first of them.
     """
     alike: dict[tuple[object, ...], dict[Origin, list[Gap]]] = {}
-    for gap in (gap for backend in wanted(plan) for gap in backend.gaps(plan)):
+    for gap in (gap for backend in requested_backends(plan) for gap in backend.gaps(plan)):
         alike.setdefault((gap.backend, gap.effect, gap.what), {}).setdefault(gap.origin, []).append(gap)
     personas = {persona.fence.name for persona in plan.personas}
-    return tuple(gap for lines in alike.values() for gap in _merged(lines, personas))
+    return tuple(gap for lines in alike.values() for gap in _merge_same_gaps(lines, personas))
 
 
 _ASIDE = {BackendName.DOCKER: ("docker", "image", "compose"), BackendName.LANDLOCK: ("landlock",), None: ("srt",)}
 """The back ends of fences that the manifest does not start by itself, but where it names them."""
 
 
-def asked_for(plan: Plan, gap: Gap) -> bool:
+def is_gap_of_active_backend(plan: Plan, gap: Gap) -> bool:
     """Whether a gap is of a fence that this manifest starts; what others stand ready for the plan lists."""
     return all(gap.backend not in names or plan.backend is backend for backend, names in _ASIDE.items())
 
 
-def _merged(lines: dict[Origin, list[Gap]], personas: set[str]) -> Iterator[Gap]:
+def _merge_same_gaps(lines: dict[Origin, list[Gap]], personas: set[str]) -> Iterator[Gap]:
     if len(lines) > _NAMED:
         first, *others = (gap for same in lines.values() for gap in same)
         names = tuple(dict.fromkeys((first.shell, *(gap.shell for gap in others))))
-        yield replace(first, shell=_named(names, personas), what=f"{first.what} (here and at {len(lines) - 1} more lines)")
+        yield replace(first, shell=_join_shell_names(names, personas), what=f"{first.what} (here and at {len(lines) - 1} more lines)")
         return
     for same in lines.values():
-        yield replace(same[0], shell=_named(tuple(gap.shell for gap in same), personas))
+        yield replace(same[0], shell=_join_shell_names(tuple(gap.shell for gap in same), personas))
 
 
-def _named(shells: tuple[str, ...], personas: set[str]) -> str:
+def _join_shell_names(shells: tuple[str, ...], personas: set[str]) -> str:
     few = tuple(shell for shell in shells if shell not in personas)
     many = tuple(shell for shell in shells if shell in personas)
     return ", ".join((*few, f"{len(many)} personas") if len(many) > _NAMED else (*few, *many))
@@ -143,7 +143,7 @@ _NAMED = 3
 """Personas, and lines, that are named one by one."""
 
 
-def header(plan: Plan) -> str:
+def generated_header(plan: Plan) -> str:
     """The first line of every generated file that can carry one."""
     return f"Generated by wavegen from {plan.manifest}. Do not edit: change the manifest, then run: wavegen render"
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 @cache
-def _environment() -> Environment:
+def _jinja_environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow: most verbs fill no template
 
     environment = Environment(  # noqa: S701  every value passes a filter that quotes, in HTML too
-        loader=FileSystemLoader(resources.directory("templates")),
+        loader=FileSystemLoader(resources.resource_directory("templates")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -27,16 +27,21 @@ def _environment() -> Environment:
         comment_end_string="@}",
     )
     environment.filters.update(
-        sh=quote.sh, posix=quote.posix, compose=quote.compose, nix=quote.nix, comment=lambda value: quote.comment(str(value)), words=_words
+        sh=quote.quote_bash,
+        posix=quote.quote_posix,
+        compose=quote.quote_compose,
+        nix=quote.quote_nix,
+        comment=lambda value: quote.escape_comment(str(value)),
+        words=_quote_words,
     )
-    environment.filters["html"] = lambda value: quote.html(str(value))
+    environment.filters["html"] = lambda value: quote.escape_html(str(value))
     return environment
 
 
-def _words(words: tuple[str, ...]) -> str:
-    return " ".join(quote.sh(word) for word in words)
+def _quote_words(words: tuple[str, ...]) -> str:
+    return " ".join(quote.quote_bash(word) for word in words)
 
 
-def fill(template: str, **values: object) -> str:
+def fill_template(template: str, **values: object) -> str:
     """The text of a template with these values."""
-    return _environment().get_template(template).render(values)
+    return _jinja_environment().get_template(template).render(values)

@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from wavegen.cli.messages import MANIFEST, tell
-from wavegen.core.terminal import coloured
+from wavegen.cli.messages import MANIFEST, print_program_message
+from wavegen.core.terminal import should_colour
 
 
 @click.command()
@@ -28,24 +28,24 @@ def audit(manifest: str | None, *, everything: bool, severity: str, accept: bool
     from wavegen.audit import findings as left_behind
     from wavegen.cli.progress import Waiting
     from wavegen.project import project_root
-    from wavegen.project.state_dir import state
+    from wavegen.project.state_dir import state_directory
 
-    root, _ = project_root.find(manifest)
-    place = state(root)
+    root, _ = project_root.find_project(manifest)
+    place = state_directory(root)
     with Waiting("looking"):
-        found = left_behind.audit(root, place, everything=everything)
+        found = left_behind.collect_audit_findings(root, place, everything=everything)
     shown = left_behind.at_least(found.findings, severity)
     if as_json:
         click.echo(found.text, nl=False)
     else:
-        colour = coloured(sys.stdout)
-        for line in left_behind.table(shown, colour=colour):
+        colour = should_colour(sys.stdout)
+        for line in left_behind.render_finding_table(shown, colour=colour):
             click.echo(line, color=colour or None)
         if not shown:
-            tell("note", "nothing new since the last audit (--all lists what is there)")
+            print_program_message("note", "nothing new since the last audit (--all lists what is there)")
     if accept:
-        left_behind.accept(root, place)
-        tell("note", "what is there now is known")
+        left_behind.accept_current_state(root, place)
+        print_program_message("note", "what is there now is known")
     elif shown and not as_json:
-        tell("note", "after you have read it: wavegen audit --accept")
-    sys.exit(found.status if shown or not found.complete else 0)
+        print_program_message("note", "after you have read it: wavegen audit --accept")
+    sys.exit(found.audit_exit_status if shown or not found.complete else 0)

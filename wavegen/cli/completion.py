@@ -12,18 +12,20 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from wavegen.policy.model import Plan
+
 _PROGRAM = "wavegen"
 _VARIABLE = "_WAVEGEN_COMPLETE"
 # What is completed is put on a command line as it is, so what a shell would read otherwise is not offered.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-def register(cli: click.Group) -> None:
+def register_completion(cli: click.Group) -> None:
     """Add the verb to the command line, and to all that stands there how it is completed."""
     cli.add_command(completion)
-    for command in _commands(cli):
+    for command in _walk_commands(cli):
         for param in command.params:
-            if (found := _completed(param)) is not None:
+            if (found := _completer_for(param)) is not None:
                 param.type = _Completed(param.type, found)
     if _VARIABLE in os.environ:
         _values_behind_equals_signs()
@@ -58,11 +60,11 @@ def completion_script(cli: click.Command, shell: str) -> str:
     return written.replace("[[ $zsh_eval_context[-1] == loadautofunc ]]", f"[[ $zsh_eval_context[-1] == loadautofunc || ${{funcstack[1]-}} == _{_PROGRAM} ]]")
 
 
-def _commands(command: click.Command) -> Iterator[click.Command]:
+def _walk_commands(command: click.Command) -> Iterator[click.Command]:
     yield command
     if isinstance(command, click.Group):
         for below in command.commands.values():
-            yield from _commands(below)
+            yield from _walk_commands(below)
 
 
 def _values_behind_equals_signs() -> None:
@@ -76,17 +78,17 @@ def _values_behind_equals_signs() -> None:
 
     class Zsh(ZshComplete):
         def format_completion(self, item: CompletionItem[str]) -> str:
-            return super().format_completion(_whole(self.get_completion_args()[1], item))
+            return super().format_completion(_restore_option_name(self.get_completion_args()[1], item))
 
     class Fish(FishComplete):
         def format_completion(self, item: CompletionItem[str]) -> str:
-            return super().format_completion(_whole(self.get_completion_args()[1], item))
+            return super().format_completion(_restore_option_name(self.get_completion_args()[1], item))
 
     for kind in (Bash, Zsh, Fish):
         add_completion_class(kind)
 
 
-def _whole(incomplete: str, item: CompletionItem[str]) -> CompletionItem[str]:
+def _restore_option_name(incomplete: str, item: CompletionItem[str]) -> CompletionItem[str]:
     name, equals, _ = incomplete.partition("=")
     if equals and name.startswith("--") and item.type == "plain":
         item.value = f"{name}={item.value}"
@@ -116,74 +118,74 @@ class _Completed(_Type):
         return self._found(ctx, incomplete)
 
 
-def _completed(param: click.Parameter) -> Callable[[click.Context, str], list[CompletionItem[str]]] | None:
+def _completer_for(param: click.Parameter) -> Callable[[click.Context, str], list[CompletionItem[str]]] | None:
     """What could stand in an option or argument, by its name or what --help calls its value; None: click knows, or nobody."""
     match param.name, param.metavar:
         case (("shell" | "shells"), "SHELL"):
             # What takes a persona's fence for a shell says so.
-            return _of_manifest(_fences if "persona-" in (getattr(param, "help", None) or "") else _shells)
+            return _complete_from_plan(_fence_names if "persona-" in (getattr(param, "help", None) or "") else _shell_names)
         case "persona", "NAME":
-            return _of_manifest(_personas)
+            return _complete_from_plan(_persona_names)
         case "adapter", "NAME":
-            return _of_manifest(_adapters)
+            return _complete_from_plan(_adapter_names)
         case "backend", "NAME":
-            return lambda _, incomplete: _starting(("bubblewrap", "docker", "landlock"), incomplete)
+            return lambda _, incomplete: _complete_names(("bubblewrap", "docker", "landlock"), incomplete)
         case "verb", _:
-            return _verbs
+            return _complete_verbs
         case (_, "FILE") | ("command", _):
-            return lambda _, incomplete: _path("file", incomplete)
+            return lambda _, incomplete: _complete_path("file", incomplete)
         case _, "DIR":
-            return lambda _, incomplete: _path("dir", incomplete)
+            return lambda _, incomplete: _complete_path("dir", incomplete)
         case _:
             return None
 
 
-def _of_manifest(names: Callable[[Any], tuple[str, ...]]) -> Callable[[click.Context, str], list[CompletionItem[str]]]:
+def _complete_from_plan(names: Callable[[Any], tuple[str, ...]]) -> Callable[[click.Context, str], list[CompletionItem[str]]]:
     """Names of a plan; those that every manifest has where there is none, or it is not right: nothing is said about that here."""
 
-    def found(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+    def complete_plan_names(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         from wavegen.core.errors import WavegenError
         from wavegen.project import loader
 
         try:
-            plan = loader.load(ctx.params.get("manifest"), accept=True).plan
+            plan = loader.load_project(ctx.params.get("manifest"), accept=True).plan
         except (WavegenError, OSError):
             plan = None
-        return _starting(names(plan), incomplete)
+        return _complete_names(names(plan), incomplete)
 
-    return found
+    return complete_plan_names
 
 
-def _shells(plan: Any) -> tuple[str, ...]:
+def _shell_names(plan: Plan | None) -> tuple[str, ...]:
     return tuple(shell.name for shell in plan.shells) if plan else ("default", "restricted", "yolo")
 
 
-def _fences(plan: Any) -> tuple[str, ...]:
-    return tuple(fence.name for fence in plan.fences()) if plan else _shells(plan)
+def _fence_names(plan: Plan | None) -> tuple[str, ...]:
+    return tuple(fence.name for fence in plan.all_fences()) if plan else _shell_names(plan)
 
 
-def _personas(plan: Any) -> tuple[str, ...]:
+def _persona_names(plan: Plan | None) -> tuple[str, ...]:
     return tuple(persona.name for persona in plan.personas) if plan else ()
 
 
-def _adapters(plan: Any) -> tuple[str, ...]:
+def _adapter_names(plan: Plan | None) -> tuple[str, ...]:
     return tuple(sorted({agent.adapter for persona in plan.personas for agent in persona.agents})) if plan else ()
 
 
-def _verbs(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+def _complete_verbs(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
     found: click.Command = ctx.find_root().command
     for word in ctx.params.get("verb") or ():
         found = getattr(found, "commands", {}).get(word, found)
-    return _starting(tuple(sorted(getattr(found, "commands", {}))), incomplete)
+    return _complete_names(tuple(sorted(getattr(found, "commands", {}))), incomplete)
 
 
-def _starting(names: tuple[str, ...], incomplete: str) -> list[CompletionItem[str]]:
+def _complete_names(names: tuple[str, ...], incomplete: str) -> list[CompletionItem[str]]:
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
 
 
-def _path(kind: str, incomplete: str) -> list[CompletionItem[str]]:
+def _complete_path(kind: str, incomplete: str) -> list[CompletionItem[str]]:
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type=kind)]

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import click
 
-from wavegen.cli.messages import MANIFEST, tell
-from wavegen.core.terminal import coloured
+from wavegen.cli.messages import MANIFEST, print_program_message
+from wavegen.core.terminal import should_colour
 
 _MESSAGE_LIMIT = 1 << 20
 
@@ -46,18 +46,18 @@ def doctor(manifest: str | None, *, as_json: bool, fix_hints: bool, message: str
             raise UsageError("--message asks about a text, --fix-hints about this machine", "leave one of them out")
         _explain_message(message, as_json=as_json)
     with Waiting("looking") as waiting:
-        loaded = collect.found(manifest)
-        checks = collect.checks(ThisMachine(avoided=collect.writable(loaded)), loaded, waiting.about)
+        loaded = collect.load_project_if_present(manifest)
+        checks = collect.run_all_checks(ThisMachine(avoided=collect.writable_directories(loaded)), loaded, waiting.set_activity)
     if as_json:
-        click.echo(json_text(show.as_json(checks, manifest=loaded.plan.manifest if loaded else "")), nl=False)
+        click.echo(json_text(show.checks_as_json(checks, manifest=loaded.plan.manifest if loaded else "")), nl=False)
     elif fix_hints:
-        for line in show.script(checks):
+        for line in show.render_fix_script(checks):
             click.echo(line)
     else:
-        colour = coloured(sys.stdout)
-        for line in show.table(checks, colour=colour):
+        colour = should_colour(sys.stdout)
+        for line in show.render_check_table(checks, colour=colour):
             click.echo(line, color=colour or None)
-        tell("note", show.summary(checks, manifest=loaded is not None))
+        print_program_message("note", show.summary_line(checks, manifest=loaded is not None))
     sys.exit(exit_code(checks))
 
 
@@ -65,19 +65,19 @@ def _explain_message(message: str, *, as_json: bool) -> NoReturn:
     from wavegen.core.errors import UsageError
     from wavegen.core.quote import json_text
     from wavegen.doctor import show
-    from wavegen.explain.known_errors import recognise
+    from wavegen.explain.known_errors import recognise_troubles
 
     text = message
     if message == "-":
         text = sys.stdin.buffer.read(_MESSAGE_LIMIT).decode("utf-8", "replace") if sys.stdin else ""
     if not text.strip():
         raise UsageError("the message is empty", "give the text of an error, or - to read it")
-    troubles = recognise(text)
+    troubles = recognise_troubles(text)
     if as_json:
         click.echo(json_text(show.troubles_json(troubles)), nl=False)
     else:
-        for line in show.recognised(troubles):
+        for line in show.describe_troubles(troubles):
             click.echo(line)
     if not troubles:
-        tell("note", "this message is not known; wavegen doctor looks at the machine")
+        print_program_message("note", "this message is not known; wavegen doctor looks at the machine")
     sys.exit(0 if troubles else 1)

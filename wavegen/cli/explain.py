@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wavegen.cli.messages import MANIFEST
-from wavegen.core.terminal import Style, coloured, painted
+from wavegen.core.terminal import Style, apply_style, should_colour
 
 if TYPE_CHECKING:
     from wavegen.explain.model import Answer
@@ -43,27 +43,27 @@ def explain(  # noqa: PLR0913  one for each option
     from wavegen.core.quote import json_text
     from wavegen.explain import targets as why
     from wavegen.project import loader, wrappers
-    from wavegen.verify.run import chosen
+    from wavegen.verify.run import select_policies
 
-    loaded = loader.load(manifest, accept=True)
+    loaded = loader.load_project(manifest, accept=True)
     named = tuple(wrappers.persona_of(loaded.plan, name).name for name in personas)
-    policies = chosen(loaded.plan, (*shells, *named), personas=False)
+    policies = select_policies(loaded.plan, (*shells, *named), personas=False)
     roles = tuple(persona for persona in loaded.plan.personas if not (shells or named) or persona.fence in policies)
-    kinds = (why.Kind(kind),) if kind else why.kinds(what, loaded)
-    answers = [answer for one in kinds for answer in why.explain(loaded, what, one, policies, roles)]
+    kinds = (why.Kind(kind),) if kind else why.possible_kinds(what, loaded)
+    answers = [answer for one in kinds for answer in why.explain_target(loaded, what, one, policies, roles)]
     if as_json:
-        click.echo(json_text({"version": 1, "what": what, "answers": [_json(answer) for answer in answers]}), nl=False)
+        click.echo(json_text({"version": 1, "what": what, "answers": [_answer_as_json(answer) for answer in answers]}), nl=False)
         return
-    colour = coloured(sys.stdout)
-    for line in _lines(answers, colour=colour):
+    colour = should_colour(sys.stdout)
+    for line in _format_answers(answers, colour=colour):
         click.echo(line, color=colour or None)
     if why.Kind.TOOL in kinds and not roles:
-        from wavegen.cli.messages import tell
+        from wavegen.cli.messages import print_program_message
 
-        tell("note", "tools are bound by personas, and there is none here")
+        print_program_message("note", "tools are bound by personas, and there is none here")
 
 
-def _json(answer: Answer) -> dict[str, Any]:
+def _answer_as_json(answer: Answer) -> dict[str, Any]:
     return {
         "kind": answer.kind,
         "what": answer.what,
@@ -77,7 +77,7 @@ def _json(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _lines(answers: list[Answer], *, colour: bool) -> Any:
+def _format_answers(answers: list[Answer], *, colour: bool) -> Any:
     """A block for each thing that was explained, and in it one for each fence; fences that say the same share one."""
     from itertools import groupby
 
@@ -100,7 +100,7 @@ def _lines(answers: list[Answer], *, colour: bool) -> Any:
                 heading, first = f"{answer.kind} {answer.what}", False
                 yield one_line(heading)
             shells = ", ".join(one.shell for one in same)
-            verdict = painted(answer.verdict.value, styles[answer.verdict], colour=colour)
+            verdict = apply_style(answer.verdict.value, styles[answer.verdict], colour=colour)
             yield f"  {one_line(shells)}: {verdict}: {one_line(answer.detail)}  # {one_line(str(answer.origin))}"
             if answer.fences:
                 yield f"    held by:   {one_line(', '.join(answer.fences))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wavegen.cli.messages import MANIFEST, counted, tell
+from wavegen.cli.messages import MANIFEST, format_count, print_program_message
 
 
 @click.command()
@@ -26,30 +26,34 @@ def log(manifest: str | None, shells: tuple[str, ...], *, denied: bool, suggest:
     from wavegen.explain import suggestions
     from wavegen.project import loader
     from wavegen.project import network_log as network
-    from wavegen.verify.run import chosen
+    from wavegen.verify.run import select_policies
 
     if suggest and as_json:
         raise UsageError("--suggest prints YAML, not JSON", "leave one of them out")
     with Waiting("reading"):
-        loaded = loader.load(manifest, accept=True)
-        policies = chosen(loaded.plan, shells, personas=True)
-        found = network.read(loaded, policies)
+        loaded = loader.load_project(manifest, accept=True)
+        policies = select_policies(loaded.plan, shells, personas=True)
+        found = network.read_network_log(loaded, policies)
     if found.unreadable:
-        tell("warning", counted(found.unreadable, "line of the log is no decision and was left out", "lines of the log are no decisions and were left out"))
+        print_program_message(
+            "warning", format_count(found.unreadable, "line of the log is no decision and was left out", "lines of the log are no decisions and were left out")
+        )
     if not found.found:
-        tell("note", "there is no log yet: a filtered shell writes it when something inside asks for the network")
+        print_program_message("note", "there is no log yet: a filtered shell writes it when something inside asks for the network")
         return
     if suggest:
-        advice = suggestions.advice(found.decisions, policies, suggestions.manifest_of(loaded))
+        advice = suggestions.suggest_entries(found.decisions, policies, suggestions.manifest_of(loaded))
         lines = advice.lines
         if advice.invalid:
-            tell("warning", counted(advice.invalid, "name is not valid and was left out", "names are not valid and were left out"))
+            print_program_message("warning", format_count(advice.invalid, "name is not valid and was left out", "names are not valid and were left out"))
         if lines:
-            tell("warning", "this is what an agent asked for: read it before you paste it")
+            print_program_message("warning", "this is what an agent asked for: read it before you paste it")
     else:
-        shown = tuple(decided for decided in found.decisions if not denied or network.refused(decided))
-        lines = tuple(map(network.json_line, shown) if as_json else network.table(shown))
+        shown = tuple(decided for decided in found.decisions if not denied or network.was_refused(decided))
+        lines = tuple(map(network.json_line, shown) if as_json else network.render_decision_table(shown))
     for line in lines:
         click.echo(line)
     if not lines:
-        tell("note", "nothing was refused that an entry would allow" if suggest else "nothing was refused" if denied else "nothing was asked for")
+        print_program_message(
+            "note", "nothing was refused that an entry would allow" if suggest else "nothing was refused" if denied else "nothing was asked for"
+        )

@@ -1,12 +1,12 @@
-"""The command line: with the modules cli_VERB, which hold the longer verbs, the only ones with click, printing or exit."""
+"""The command line: with the other modules of this package, which hold the longer verbs, the only ones with click, printing or exit."""
 
 from __future__ import annotations
 
 import errno
 import os
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,10 +16,15 @@ from wavegen.cli.audit import audit
 from wavegen.cli.doctor import doctor
 from wavegen.cli.explain import explain
 from wavegen.cli.log import log
-from wavegen.cli.messages import MANIFEST, refuse, say, show, tell
+from wavegen.cli.messages import MANIFEST, print_message, print_problems, print_program_message, raise_fatal_gaps
 from wavegen.cli.plan import plan
 from wavegen.cli.seccomp import seccomp
 from wavegen.cli.verify import verify
+
+if TYPE_CHECKING:
+    from wavegen.backends import File
+    from wavegen.project.loader import Project
+    from wavegen.project.rendered_tree import Finding
 
 _BUG = 70
 
@@ -33,30 +38,30 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except WavegenError as failed:
-            for line in failed.lines():
-                say(line)
+            for line in failed.message_lines():
+                print_message(line)
             ctx.exit(failed.exit_code)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as bug:
             if isinstance(bug, OSError) and bug.errno in (errno.ENOSPC, errno.EPIPE):
                 raise  # to `main`, as --help gets there too
-            _report(bug)
+            _report_bug(bug)
             ctx.exit(_BUG)
 
 
-def _silence() -> None:
+def _discard_stdout() -> None:
     """Python flushes stdout once more at its end, and would print a traceback."""
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the rest of the process
 
 
-def _report(bug: Exception) -> None:
+def _report_bug(bug: Exception) -> None:
     import platform
     import traceback
 
     frames = traceback.extract_tb(bug.__traceback__)
     where = "; ".join(f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in frames[-4:])
-    say(f"wavegen: bug: {type(bug).__name__}: {bug}")
+    print_message(f"wavegen: bug: {type(bug).__name__}: {bug}")
     click.echo(f"  at {where}", err=True)
     click.echo(f"  wavegen {VERSION}, Python {platform.python_version()}, {platform.platform()}", err=True)
     click.echo("  please report these lines, with the manifest if you can share it", err=True)
@@ -99,43 +104,43 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
     from wavegen.cli.progress import Waiting
     from wavegen.manifest.model import BackendName, Output
     from wavegen.project import loader, repository
-    from wavegen.project.rendered_tree import Tree, digest
-    from wavegen.project.state_dir import note_rendered
+    from wavegen.project.rendered_tree import Tree, sha256_digest
+    from wavegen.project.state_dir import record_lock_digest
 
     with Waiting("rendering"):
-        loaded = loader.load(manifest, accept=accept_new)
-        gaps = backends.gaps(loaded.plan)
-        refuse(gaps, loaded.sources)
-        files = backends.render(loaded.plan)
+        loaded = loader.load_project(manifest, accept=accept_new)
+        gaps = backends.collect_gaps(loaded.plan)
+        raise_fatal_gaps(gaps, loaded.sources)
+        files = backends.render_all_files(loaded.plan)
         tree = Tree(loaded.root, files, loaded.inputs)
-        findings = tree.findings() if check or diff else ()
+        findings = tree.find_differences() if check or diff else ()
     if check or diff:
-        _show_findings(loaded, files, tree.files[-1].data, tree.diff() if diff else (f"{finding}\n" for finding in findings))
+        _show_findings(loaded, files, tree.files[-1].content_bytes, tree.render_diff() if diff else (f"{finding}\n" for finding in findings))
         sys.exit(1 if check and findings else 0)
     with Waiting("writing"):
-        done = tree.write()
+        done = tree.write_tree()
     if done:
         # Those that every manifest has are said the first time; later they would hide what a change brought.
         first = not tree.before.outputs
-        shown = [gap for gap in gaps if backends.asked_for(loaded.plan, gap) and (gap.origin.at or first)]
-        show((*loaded.plan.notes, *loader.path_notes(loaded.root)), shown)
+        shown = [gap for gap in gaps if backends.is_gap_of_active_backend(loaded.plan, gap) and (gap.origin.at or first)]
+        print_problems((*loaded.plan.notes, *loader.path_notes(loaded.root)), shown)
         if len(shown) < len(gaps):
             why = "of fences that this manifest does not start" if first else "as before"
-            tell("note", f"{len(gaps) - len(shown)} more gaps, {why} (wavegen plan -v lists them)")
-    for line in _said(done):
+            print_program_message("note", f"{len(gaps) - len(shown)} more gaps, {why} (wavegen plan -v lists them)")
+    for line in _summarise_changes(done):
         click.echo(line)
     _after_render(tree, done, git_add=git_add)
     if done and not loaded.plan.vendored and Output.FLAKE in loaded.plan.outputs:
         click.echo(f"flake.nix is yours to write: with an input `wavegen` (flake = false), the shells are\n    {HAND_OVER}", err=True)
-    _note(loaded, files, tree.files[-1].data)
+    _record_render(loaded, files, tree.files[-1].content_bytes)
     if done or loaded.plan.backend is BackendName.LANDLOCK:
-        note_rendered(loaded.root, digest(tree.files[-1].data))
-    kept = repository.keep_to_itself(loaded.root)
+        record_lock_digest(loaded.root, sha256_digest(tree.files[-1].content_bytes))
+    kept = repository.pin_repository_settings(loaded.root)
     for path in kept:
         click.echo(f"wrote {path}")
     if kept:
         programs = " and ".join(name for name, directory in (("git", ".git/"), ("hg", ".hg/")) if any(path.startswith(directory) for path in kept))
-        tell("note", f"{' and '.join(kept)} says what {programs} assumes anyway; now shells cannot say otherwise")
+        print_program_message("note", f"{' and '.join(kept)} says what {programs} assumes anyway; now shells cannot say otherwise")
     elif not done:
         click.echo("up to date")
 
@@ -143,7 +148,7 @@ def render(manifest: str | None, *, check: bool, diff: bool, git_add: bool, acce
 _LAUNCHER = ".wavegen/launcher/"
 
 
-def _said(done: Any) -> Iterator[str]:
+def _summarise_changes(done: Iterable[Finding]) -> Iterator[str]:
     """What was written and removed, a line each; of many files of the launcher, which nobody reads one by one, how many."""
     from wavegen.project.rendered_tree import Reason
 
@@ -159,16 +164,16 @@ def _said(done: Any) -> Iterator[str]:
 _MANY = 3
 
 
-def _show_findings(loaded: Any, files: Any, lock: bytes, lines: Any) -> None:
+def _show_findings(loaded: Project, files: Sequence[File], lock: bytes, lines: Iterable[str]) -> None:
     clean = True
     for line in lines:
         click.echo(line, nl=False)
         clean = False
     if clean:
-        _note(loaded, files, lock)
+        _record_render(loaded, files, lock)
 
 
-def _note(loaded: Any, files: Any, lock: bytes) -> None:
+def _record_render(loaded: Project, files: Sequence[File], lock: bytes) -> None:
     """Leave word that what is on the disk is what is rendered, for the next `run` and `render --check`."""
     from wavegen.manifest.model import Output
     from wavegen.project import last_render, wrappers
@@ -178,10 +183,10 @@ def _note(loaded: Any, files: Any, lock: bytes) -> None:
     rendered["executable"] = [file.path for file in files if file.executable]
     rendered["required"] = [file.path for file in files if file.only_if_missing]
     rendered["flake"] = Output.FLAKE in plan.outputs
-    last_render.note(loaded.root, lock, rendered)
+    last_render.record_last_render(loaded.root, lock, rendered)
 
 
-def _after_render(tree: Any, done: Any, *, git_add: bool) -> None:
+def _after_render(tree: Any, done: Iterable[Finding], *, git_add: bool) -> None:
     """What is left to do for the user."""
     from wavegen.backends.project.flake import ADOPT, FLAKE
     from wavegen.project.rendered_tree import Reason
@@ -194,7 +199,7 @@ def _after_render(tree: Any, done: Any, *, git_add: bool) -> None:
 
         paths = ("flake.nix", "flake.lock", ".wavegen")
         if git_add:
-            git.add(tree.root, paths)
+            git.add_paths_to_index(tree.root, paths)
         else:
             click.echo(f"flakes see only what git knows: {' '.join(git.add_command(paths))}", err=True)
 
@@ -242,8 +247,8 @@ def run(  # noqa: PLR0913, PLR0917  one for each option
         sandbox.replace(command, shell=shell, persona=persona, adapter=adapter, instead=instead, backend=backend, artifacts=artifacts, output=output)
     except WavegenError as failed:
         # Any other status could be the command's own.
-        for line in failed.lines():
-            say(line)
+        for line in failed.message_lines():
+            print_message(line)
         sys.exit(FenceError.exit_code)
 
 
@@ -270,9 +275,9 @@ def init(directory: str, *, only_print: bool) -> None:
     """
     from wavegen.core.errors import MachineError, UsageError
     from wavegen.project.project_root import MANIFEST
-    from wavegen.project.starter import starter
+    from wavegen.project.starter import starter_manifest
 
-    text = starter(os.path.realpath(directory))
+    text = starter_manifest(os.path.realpath(directory))
     if only_print:
         click.echo(text, nl=False)
         return
@@ -290,8 +295,8 @@ def init(directory: str, *, only_print: bool) -> None:
 
 for _verb in (audit, doctor, explain, log, plan, seccomp, verify):
     cli.add_command(_verb)
-manual_pages.register(cli)
-completion.register(cli)
+manual_pages.register_manual(cli)
+completion.register_completion(cli)
 
 
 def main() -> None:
@@ -302,6 +307,6 @@ def main() -> None:
         if failed.errno != errno.ENOSPC:
             raise
         # What is written to the project has messages of its own; this is what is printed.
-        _silence()
-        tell("error", "the output cannot be written: no space left (make room, or print elsewhere)")
+        _discard_stdout()
+        print_program_message("error", "the output cannot be written: no space left (make room, or print elsewhere)")
         sys.exit(3)

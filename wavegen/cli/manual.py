@@ -29,39 +29,39 @@ def file_of(name: str) -> str:
     return f"{name.replace(' ', '-')}.{SECTION}"
 
 
-def roff(page: Page, *, version: str, all_names: tuple[str, ...]) -> str:
+def render_roff(page: Page, *, version: str, all_names: tuple[str, ...]) -> str:
     """The source of a page, in man(7). It bears the version, and no date: the same command line gives the same bytes."""
-    return "\n".join(_lines(page, version, all_names)) + "\n"
+    return "\n".join(_roff_lines(page, version, all_names)) + "\n"
 
 
-def _lines(page: Page, version: str, all_names: tuple[str, ...]) -> Iterator[str]:
+def _roff_lines(page: Page, version: str, all_names: tuple[str, ...]) -> Iterator[str]:
     dashed = page.name.replace(" ", "-")
-    yield f'.TH {_word(dashed.upper())} {SECTION} "" {_word(f"wavegen {version}")} {_word("wavegen")}'
+    yield f'.TH {_roff_argument(dashed.upper())} {SECTION} "" {_roff_argument(f"wavegen {version}")} {_roff_argument("wavegen")}'
     # Neither words cut in two nor lines stretched: options and paths are read, and copied.
     yield ".nh"
     yield ".ad l"
     yield ".SH NAME"
-    yield f"{_text(dashed)} \\- {_text(page.summary)}"
+    yield f"{_roff_text(dashed)} \\- {_roff_text(page.summary)}"
     yield ".SH SYNOPSIS"
-    yield f".B {_word(page.name)}"
+    yield f".B {_roff_argument(page.name)}"
     if page.usage:
-        yield _text(page.usage)
-    body, status = _split(f"{page.text}\n\n{page.epilog}")
+        yield _roff_text(page.usage)
+    body, status = _split_exit_status(f"{page.text}\n\n{page.epilog}")
     yield ".SH DESCRIPTION"
-    yield from _paragraphs(body)
+    yield from _roff_paragraphs(body)
     for title, rows in (("OPTIONS", page.options), ("COMMANDS", page.verbs)):
         if rows:
             yield f".SH {title}"
-            yield from _terms(rows)
+            yield from _roff_terms(rows)
     if status:
         yield ".SH EXIT STATUS"
-        yield from _paragraphs(status)
+        yield from _roff_paragraphs(status)
     yield ".SH SEE ALSO"
     others = [name for name in all_names if name != page.name]
-    yield from (f".BR {_word(name.replace(' ', '-'))} ({SECTION}){',' if name != others[-1] else ''}" for name in others)
+    yield from (f".BR {_roff_argument(name.replace(' ', '-'))} ({SECTION}){',' if name != others[-1] else ''}" for name in others)
 
 
-def _split(text: str) -> tuple[list[str], list[str]]:
+def _split_exit_status(text: str) -> tuple[list[str], list[str]]:
     """The paragraphs, and apart from them those that say how the command ends."""
     body: list[str] = []
     status: list[str] = []
@@ -77,39 +77,39 @@ def _split(text: str) -> tuple[list[str], list[str]]:
     return body, status
 
 
-def _paragraphs(texts: list[str]) -> Iterator[str]:
+def _roff_paragraphs(texts: list[str]) -> Iterator[str]:
     for number, text in enumerate(texts):
         first, _, rest = text.partition("\n")
         if number:
             yield ".PP"
         if first.strip() != "\b":
-            yield _text(" ".join(text.split()))
+            yield _roff_text(" ".join(text.split()))
             continue
         yield ".nf"
-        yield from (_text(line.rstrip()) for line in rest.splitlines())
+        yield from (_roff_text(line.rstrip()) for line in rest.splitlines())
         yield ".fi"
 
 
-def _terms(rows: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def _roff_terms(rows: tuple[tuple[str, str], ...]) -> Iterator[str]:
     for term, what in rows:
         yield ".TP"
-        yield f".B {_word(term)}"
-        yield _text(" ".join(what.split()))
+        yield f".B {_roff_argument(term)}"
+        yield _roff_text(" ".join(what.split()))
 
 
-def _text(line: str) -> str:
+def _roff_text(line: str) -> str:
     """A line of text that roff prints as it is: no escape of its own, and no request where it begins with a dot."""
-    safe = _escaped(line)
+    safe = _escape_roff(line)
     return f"\\&{safe}" if safe.startswith((".", "'")) else safe
 
 
-def _word(text: str) -> str:
+def _roff_argument(text: str) -> str:
     """One argument of a macro."""
-    quoted = _escaped(text).replace('"', r"\(dq")
+    quoted = _escape_roff(text).replace('"', r"\(dq")
     return f'"{quoted}"'
 
 
-def _escaped(text: str) -> str:
+def _escape_roff(text: str) -> str:
     # A bare - may become a typographic hyphen, ' a quotation mark, ^ and ~ accents: then what is copied does not work.
     special = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
     return "".join(special.get(char, char if char.isascii() else f"\\[u{ord(char):04X}]") for char in text)

@@ -18,10 +18,10 @@ _STATUSES = {
 }
 
 
-def register(cli: click.Group) -> None:
+def register_manual(cli: click.Group) -> None:
     """Add the verb to the command line, and to each command that does not say how it ends the line that does."""
     cli.add_command(manual)
-    for name, command in _commands(PROGRAM, cli):
+    for name, command in _walk_commands(PROGRAM, cli):
         if not isinstance(command, click.Group) and "xit status" not in f"{command.help}{command.epilog}":
             command.epilog = _STATUSES.get(name, _STATUS)
 
@@ -41,28 +41,28 @@ def manual(ctx: click.Context, verb: tuple[str, ...], directory: str | None) -> 
     """
     from wavegen.core.errors import UsageError
 
-    written = pages(ctx.find_root().command)
+    written = render_manual_pages(ctx.find_root().command)
     if directory is not None:
         if verb:
             raise UsageError("--directory writes the pages of all commands", "leave the verb out")
-        _write(directory, written)
+        _write_pages(directory, written)
         return
-    page = written.get(_file(" ".join((PROGRAM, *verb))))
+    page = written.get(_page_file(" ".join((PROGRAM, *verb))))
     if page is None:
         raise UsageError(f"there is no command {' '.join(verb)!r}", "wavegen --help lists them")
     click.echo(page, nl=False)
 
 
-def pages(cli: click.Command) -> dict[str, str]:
+def render_manual_pages(cli: click.Command) -> dict[str, str]:
     """The manual page of each command, by the name of its file."""
-    from wavegen.cli.manual import file_of, roff
+    from wavegen.cli.manual import file_of, render_roff
 
-    found = [(name, command) for name, command in _commands(PROGRAM, cli) if not command.hidden]
+    found = [(name, command) for name, command in _walk_commands(PROGRAM, cli) if not command.hidden]
     names = tuple(name for name, _ in found)
-    return {file_of(name): roff(_page(name, command), version=VERSION, all_names=names) for name, command in found}
+    return {file_of(name): render_roff(_page_of_command(name, command), version=VERSION, all_names=names) for name, command in found}
 
 
-def _page(name: str, command: click.Command) -> Any:
+def _page_of_command(name: str, command: click.Command) -> Any:
     from wavegen.cli.manual import Page
 
     # One that has no parent, as no option of a group counts below it; wide enough that nothing is cut.
@@ -74,26 +74,26 @@ def _page(name: str, command: click.Command) -> Any:
         name=name,
         summary=command.get_short_help_str(10_000).rstrip("."),
         usage=usage,
-        text=_dedented(command.help or ""),
-        epilog=_dedented(command.epilog or ""),
+        text=_dedent_help(command.help or ""),
+        epilog=_dedent_help(command.epilog or ""),
         options=tuple(record for record in records if record),
         verbs=tuple((below, verbs[below].get_short_help_str(10_000)) for below in sorted(verbs) if not verbs[below].hidden),
     )
 
 
-def _dedented(text: str) -> str:
+def _dedent_help(text: str) -> str:
     import inspect
 
     return inspect.cleandoc(text)
 
 
-def _file(name: str) -> str:
+def _page_file(name: str) -> str:
     from wavegen.cli.manual import file_of
 
     return file_of(name)
 
 
-def _write(directory: str, written: dict[str, str]) -> None:
+def _write_pages(directory: str, written: dict[str, str]) -> None:
     from wavegen.core.errors import MachineError, UsageError
 
     if not directory:
@@ -109,9 +109,9 @@ def _write(directory: str, written: dict[str, str]) -> None:
         click.echo(f"wrote {os.path.join(directory, name)}")
 
 
-def _commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+def _walk_commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     """A command and all below it, with how each is called, in the order of their names."""
     yield name, command
     if isinstance(command, click.Group):
         for below in sorted(command.commands):
-            yield from _commands(f"{name} {below}", command.commands[below])
+            yield from _walk_commands(f"{name} {below}", command.commands[below])

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wavegen.cli.messages import MANIFEST, show
-from wavegen.core.terminal import Style, coloured, painted
+from wavegen.cli.messages import MANIFEST, print_problems
+from wavegen.core.terminal import Style, apply_style, should_colour
 
 if TYPE_CHECKING:
     from wavegen.explain.plan_diff import Change
+    from wavegen.project.loader import Project
 
 
 @click.command()
@@ -47,52 +48,52 @@ def plan(  # noqa: PLR0913  one for each option
     from wavegen.backends.project.plan_files import plan_json
     from wavegen.core.errors import UsageError
     from wavegen.core.quote import json_text
-    from wavegen.explain.plan_table import table
+    from wavegen.explain.plan_table import render_plan_table
     from wavegen.project import loader, wrappers
-    from wavegen.verify.run import chosen
+    from wavegen.verify.run import select_policies
 
     if fail_on_loosening and revision is None:
         raise UsageError("--fail-on-loosening compares with a revision", "write --diff REV, too")
-    loaded = loader.load(manifest, accept=True)
+    loaded = loader.load_project(manifest, accept=True)
     if revision is not None:
         if shells or personas or verbose:
             raise UsageError("--diff compares all shells and personas", "leave --shell, --persona and --verbose out")
-        _diff(loaded, revision, as_json=as_json, fail=fail_on_loosening)
+        _print_plan_diff(loaded, revision, as_json=as_json, fail=fail_on_loosening)
         return
     shown = loaded.plan
     if shells or personas:
-        fences = chosen(shown, (*shells, *(wrappers.persona_of(shown, name).name for name in personas)), personas=True)
+        fences = select_policies(shown, (*shells, *(wrappers.persona_of(shown, name).name for name in personas)), personas=True)
         shown = replace(
             shown, shells=tuple(shell for shell in shown.shells if shell in fences), personas=tuple(one for one in shown.personas if one.fence in fences)
         )
     if as_json:
         click.echo(json_text(plan_json(shown)), nl=False)
-        show(loaded.plan.notes, backends.gaps(shown))
+        print_problems(loaded.plan.notes, backends.collect_gaps(shown))
         return
-    colour = coloured(sys.stdout)
-    for line in table(shown, backends.gaps(shown), verbose=verbose, colour=colour):
+    colour = should_colour(sys.stdout)
+    for line in render_plan_table(shown, backends.collect_gaps(shown), verbose=verbose, colour=colour):
         click.echo(line, color=colour or None)
-    show(loaded.plan.notes, ())
+    print_problems(loaded.plan.notes, ())
 
 
-def _diff(loaded: Any, revision: str, *, as_json: bool, fail: bool) -> None:
+def _print_plan_diff(loaded: Project, revision: str, *, as_json: bool, fail: bool) -> None:
     from wavegen.core.quote import json_text
     from wavegen.explain import plan_diff
-    from wavegen.explain.plan_at_revision import earlier
+    from wavegen.explain.plan_at_revision import load_plan_at_revision
 
-    changes = plan_diff.compare(earlier(loaded, revision), loaded.plan)
+    changes = plan_diff.compare_plans(load_plan_at_revision(loaded, revision), loaded.plan)
     if as_json:
-        click.echo(json_text({"version": 1, "revision": revision, "changes": [_json(change) for change in changes]}), nl=False)
+        click.echo(json_text({"version": 1, "revision": revision, "changes": [_change_as_json(change) for change in changes]}), nl=False)
     else:
-        colour = coloured(sys.stdout)
+        colour = should_colour(sys.stdout)
         for change in changes:
-            click.echo(_line(change, colour=colour), color=colour or None)
+            click.echo(_format_change(change, colour=colour), color=colour or None)
         if not changes:
             click.echo("nothing is loosened, tightened or changed")
     sys.exit(1 if fail and any(change.way is not plan_diff.Way.TIGHTENS for change in changes) else 0)
 
 
-def _json(change: Change) -> dict[str, Any]:
+def _change_as_json(change: Change) -> dict[str, Any]:
     return {
         "way": change.way.value,
         "where": change.where,
@@ -103,12 +104,12 @@ def _json(change: Change) -> dict[str, Any]:
     }
 
 
-def _line(change: Change, *, colour: bool) -> str:
+def _format_change(change: Change, *, colour: bool) -> str:
     from wavegen.core.errors import one_line
     from wavegen.explain.plan_diff import Way
 
     styles = {Way.LOOSENS: Style.BAD, Way.CHANGES: Style.WARNING, Way.TIGHTENS: Style.GOOD}
-    way = painted(f"{change.way.value:<8}", styles[change.way], colour=colour)
+    way = apply_style(f"{change.way.value:<8}", styles[change.way], colour=colour)
     return f"{way}  {one_line(f'{change.where}: {change.what}: {change.before} -> {change.after}')}" + (
         f"  # {one_line(str(change.origin))}" if change.origin else ""
     )

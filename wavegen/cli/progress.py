@@ -26,7 +26,7 @@ class Waiting:
 
     def __enter__(self) -> Self:
         if self._on:
-            self._before = signal.signal(signal.SIGALRM, self._tick)
+            self._before = signal.signal(signal.SIGALRM, self._handle_alarm)
             # Calls that are not Python's own go on, too.
             signal.siginterrupt(signal.SIGALRM, False)  # noqa: FBT003  the only way to call it
             signal.setitimer(signal.ITIMER_REAL, _AFTER, _AFTER)
@@ -36,25 +36,25 @@ class Waiting:
         if self._on:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._before)
-            self._show("")
+            self._show_line("")
 
-    def about(self, what: str) -> None:
+    def set_activity(self, what: str) -> None:
         """Show this from now on, where there is something."""
         self._what = what or self._what
 
-    def count(self, what: str, done: int, of: int) -> None:
+    def show_count(self, what: str, done: int, of: int) -> None:
         """Show how many of what is counted are done; the last count wipes it out."""
         if self._on:
             self._seconds = 0
-            self._show(f"{what}: {done} of {of} probes" if done < of else "")
+            self._show_line(f"{what}: {done} of {of} probes" if done < of else "")
 
-    def _tick(self, _signal: int, _frame: FrameType | None) -> None:
+    def _handle_alarm(self, _signal: int, _frame: FrameType | None) -> None:
         self._seconds += 1
         # What is counted says more, as long as it moves.
         if self._seconds > 1 or not self._shown:
-            self._show(f"{self._what}: {self._seconds} s")
+            self._show_line(f"{self._what}: {self._seconds} s")
 
-    def _show(self, text: str) -> None:
+    def _show_line(self, text: str) -> None:
         if not text and not self._shown:
             return
         self._shown = bool(text)

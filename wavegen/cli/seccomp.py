@@ -30,11 +30,11 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     from wavegen.manifest.model import BackendName
     from wavegen.project import loader, wrappers
     from wavegen.seccomp import Arch, bpf
-    from wavegen.seccomp.explain import lines, listing
-    from wavegen.seccomp.oci import profile
+    from wavegen.seccomp.explain import explain_filter, list_instructions
+    from wavegen.seccomp.oci import render_oci_profile
 
-    loaded = loader.load(manifest, accept=True)
-    policy = loaded.plan.fence(shell) or wrappers.shell_of(loaded.plan, shell)
+    loaded = loader.load_project(manifest, accept=True)
+    policy = loaded.plan.find_fence(shell) or wrappers.shell_of(loaded.plan, shell)
     alone = policy.fenced and loaded.plan.backend is BackendName.LANDLOCK
     found = (rules_file.landlock_filter if alone else rules_file.filter_of_shell)(policy)
     if found is None:
@@ -43,9 +43,9 @@ def explain(manifest: str | None, shell: str, *, arch: str | None, program: bool
     if name not in Arch.__members__:
         raise UsageError(f"there is no filter for {platform.machine()}", "name one with --arch")
     if as_json:
-        click.echo(json_text(profile(found)), nl=False)
+        click.echo(json_text(render_oci_profile(found)), nl=False)
         return
-    for line in listing(bpf.program(found, Arch[name])) if program else lines(found, Arch[name]):
+    for line in list_instructions(bpf.compile_filter(found, Arch[name])) if program else explain_filter(found, Arch[name]):
         click.echo(line)
 
 
@@ -59,7 +59,7 @@ def learn(command: tuple[str, ...]) -> None:
     """
     from wavegen.learn import syscalls as learning
 
-    found = learning.learn(command)
-    for line in learning.proposal(found):
+    found = learning.learn_syscalls(command)
+    for line in learning.proposal_lines(found):
         click.echo(line)
     sys.exit(found.status)

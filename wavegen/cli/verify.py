@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from wavegen import VERSION
 from wavegen.cli.messages import MANIFEST
-from wavegen.core.terminal import coloured
+from wavegen.core.terminal import should_colour
+
+if TYPE_CHECKING:
+    from wavegen.verify.model import Report
 
 
 @click.command()
@@ -64,26 +67,26 @@ def verify(  # noqa: PLR0913  one for each option
     from wavegen.cli.progress import Waiting
     from wavegen.core.quote import json_text
     from wavegen.project import loader
-    from wavegen.verify.reports.baseline import read, worse
+    from wavegen.verify.reports.baseline import find_regressions, parse_baseline
     from wavegen.verify.reports.json_report import as_json as json_report
-    from wavegen.verify.reports.table import table
-    from wavegen.verify.run import verify as run_probes
+    from wavegen.verify.reports.table import render_verdict_table
+    from wavegen.verify.run import verify_project as run_probes
     from wavegen.verify.score import exit_code
 
-    loaded = loader.load(manifest)
+    loaded = loader.load_project(manifest)
     # An empty name is a variable that was not set: no reason to compare with nothing, or to write nothing.
-    before = read(_read_json(baseline)) if baseline is not None else ()
-    reports = {file: how for file, how in ((junit, _junit), (sarif, _sarif), (html, _html)) if file is not None}
+    before = parse_baseline(_read_json(baseline)) if baseline is not None else ()
+    reports = {file: how for file, how in ((junit, _render_junit), (sarif, _render_sarif), (html, _render_html)) if file is not None}
     for file in reports:
         _check_writable(file, loaded.root)
     with Waiting("verifying") as shown:
-        report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=shown.count)
-    report = replace(report, worse=worse(before, report, only=shells))
+        report = run_probes(loaded, shells=shells, personas=personas, via=via, under=under, progress=shown.show_count)
+    report = replace(report, worse=find_regressions(before, report, only=shells))
     if as_json:
         click.echo(json_text(json_report(report)), nl=False)
     else:
-        colour = coloured(sys.stdout)
-        for line in table(report, verbose=verbose, colour=colour):
+        colour = should_colour(sys.stdout)
+        for line in render_verdict_table(report, verbose=verbose, colour=colour):
             click.echo(line, color=colour or None)
     for file, how in reports.items():
         _write_report(file, how(report))
@@ -105,20 +108,20 @@ def _check_writable(path: str, root: str) -> None:
         raise UsageError(f"{path} is part of the fence", "name another file")
 
 
-def _junit(report: Any) -> str:
+def _render_junit(report: Report) -> str:
     from wavegen.verify.reports.junit import as_junit
 
     return as_junit(report)
 
 
-def _sarif(report: Any) -> str:
+def _render_sarif(report: Report) -> str:
     from wavegen.core.quote import json_text
     from wavegen.verify.reports.sarif import as_sarif
 
     return json_text(as_sarif(report, VERSION))
 
 
-def _html(report: Any) -> str:
+def _render_html(report: Report) -> str:
     from wavegen.verify.reports.html import as_html
 
     return as_html(report)

@@ -45,13 +45,13 @@ class Problem:
     what: str
     hint: str = ""
 
-    def line(self) -> str:
+    def message_line(self) -> str:
         """`file:line:col: error: what (hint)`, one line whatever the manifest's strings hold."""
         where = f"{self.at}: " if self.at else "wavegen: "
         hint = f" ({self.hint})" if self.hint else ""
         return one_line(f"{where}{self.severity.value}: {self.what}{hint}")
 
-    def order(self) -> tuple[str, int, int, str]:
+    def source_order(self) -> tuple[str, int, int, str]:
         """The sort key: by file, line and column; what has no place comes last."""
         if self.at is None:
             return ("\U0010ffff", 0, 0, self.what)
@@ -67,18 +67,18 @@ def with_excerpt(problem: Problem, sources: Mapping[str, str]) -> str:
     """The problem's line, and below it the line of the source with a caret under the column."""
     at = problem.at
     if at is None or not at.line or at.file not in sources:
-        return problem.line()
+        return problem.message_line()
     # Not splitlines(): YAML breaks lines at LF, CR, NEL, LS and PS only, and the marks count those.
     lines = _yaml_lines(sources[at.file])
     if at.line > len(lines):
-        return problem.line()
+        return problem.message_line()
     source = lines[at.line - 1]
     if not source.strip():
-        return problem.line()
+        return problem.message_line()
     start = max(0, at.column - 1 - 60)
     shown = one_line(source.replace("\t", " ")[start : start + 120])
     caret = " " * max(0, at.column - 1 - start) + "^"
-    return f"{problem.line()}\n    {shown}\n    {caret}"
+    return f"{problem.message_line()}\n    {shown}\n    {caret}"
 
 
 def _yaml_lines(text: str) -> list[str]:
@@ -92,7 +92,7 @@ class WavegenError(Exception):
 
     exit_code = 70
 
-    def lines(self) -> tuple[str, ...]:
+    def message_lines(self) -> tuple[str, ...]:
         """What to print on stderr, already in its final form."""
         return (one_line(str(self)),)
 
@@ -104,10 +104,10 @@ class ManifestError(WavegenError):
 
     def __init__(self, problems: tuple[Problem, ...], sources: Mapping[str, str]) -> None:
         super().__init__(f"{len(problems)} problems")
-        self.problems = tuple(sorted(problems, key=Problem.order))
+        self.problems = tuple(sorted(problems, key=Problem.source_order))
         self.sources = sources
 
-    def lines(self) -> tuple[str, ...]:
+    def message_lines(self) -> tuple[str, ...]:
         """Every problem with its excerpt."""
         return tuple(with_excerpt(problem, self.sources) for problem in self.problems)
 

@@ -26,7 +26,7 @@ _SEVERITIES = {"error": Style.BAD, "warning": Style.WARNING, "gap": Style.WARNIN
 _SEVERITY = re.compile(rf"(?<=: )({'|'.join(_SEVERITIES)})(?=: )")
 
 
-def coloured(stream: TextIO | None) -> bool:
+def should_colour(stream: TextIO | None) -> bool:
     """Whether to colour what is written there. A stream that was closed before the start is None."""
     if stream is None or os.environ.get("NO_COLOR"):
         return False
@@ -35,11 +35,11 @@ def coloured(stream: TextIO | None) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def painted(text: str, style: Style, *, colour: bool) -> str:
+def apply_style(text: str, style: Style, *, colour: bool) -> str:
     """The text in a style; as it is without colour."""
     return f"\x1b[{style.value}m{text}\x1b[0m" if colour else text
 
 
-def message(line: str, *, colour: bool) -> str:
+def colour_severity(line: str, *, colour: bool) -> str:
     """A message `where: severity: what` with its severity in colour."""
-    return _SEVERITY.sub(lambda found: painted(found[0], _SEVERITIES[found[0]], colour=colour), line, count=1)
+    return _SEVERITY.sub(lambda found: apply_style(found[0], _SEVERITIES[found[0]], colour=colour), line, count=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from wavegen.core.errors import MachineError
-from wavegen.explain.known_errors import Trouble, recognise
+from wavegen.explain.known_errors import Trouble, recognise_troubles
 from wavegen.manifest.model import BackendName, Fallback
 from wavegen.policy.model import Plan, Policy
 
@@ -55,23 +55,23 @@ class Needs:
 
     def started_by(self, backend: BackendName) -> tuple[Policy, ...]:
         """The fences that this back end holds."""
-        return tuple(fence for fence in self.plan.fences() if fence.fenced) if self.plan.enabled and self.plan.backend is backend else ()
+        return tuple(fence for fence in self.plan.all_fences() if fence.fenced) if self.plan.enabled and self.plan.backend is backend else ()
 
-    def mounted(self) -> tuple[Policy, ...]:
+    def bubblewrap_sandboxes(self) -> tuple[Policy, ...]:
         """Those of bubblewrap."""
         return self.started_by(BackendName.BUBBLEWRAP)
 
-    def proxied(self, backend: BackendName) -> tuple[Policy, ...]:
+    def filtered_sandboxes(self, backend: BackendName) -> tuple[Policy, ...]:
         """Those whose connections are judged."""
         return tuple(fence for fence in self.started_by(backend) if fence.network.mode.is_filtered)
 
 
-def names(fences: Iterable[Policy]) -> tuple[str, ...]:
+def sandbox_names(fences: Iterable[Policy]) -> tuple[str, ...]:
     """What the fences are called."""
     return tuple(fence.name for fence in fences)
 
 
-def failed(  # noqa: PLR0913  one for each field
+def failed_check(  # noqa: PLR0913  one for each field
     check: str,
     group: str,
     found: str,
@@ -84,8 +84,8 @@ def failed(  # noqa: PLR0913  one for each field
 ) -> Check:
     """A check of what fences cannot start without. `hopeless`: no fence at all can be built, and `fallback: warn` goes without."""
     fences = tuple(fences)
-    bare = names(fence for fence in fences if hopeless and fence.fallback is Fallback.WARN)
-    stopped = tuple(name for name in names(fences) if name not in bare)
+    bare = sandbox_names(fence for fence in fences if hopeless and fence.fallback is Fallback.WARN)
+    stopped = tuple(name for name in sandbox_names(fences) if name not in bare)
     costs = [f"cannot start: {', '.join(stopped)}"] if stopped else []
     costs += [f"NOT SANDBOXED, as fallback: warn asks for: {', '.join(bare)}"] if bare else []
     return Check(
@@ -97,23 +97,23 @@ def failed(  # noqa: PLR0913  one for each field
         remedy=remedy,
         commands=commands,
         shells=stopped or bare,
-        troubles=recognise(said),
+        troubles=recognise_troubles(said),
     )
 
 
-def weaker(  # noqa: PLR0913  one for each field
+def weaker_check(  # noqa: PLR0913  one for each field
     check: str, group: str, found: str, costs: str, *, remedy: str = "", fences: Iterable[Policy] = (), commands: tuple[str, ...] = ()
 ) -> Check:
     """A check of what holds less than it could."""
-    return Check(name=check, group=group, state=State.WEAKER, found=found, costs=costs, remedy=remedy, commands=commands, shells=names(fences))
+    return Check(name=check, group=group, state=State.WEAKER, found=found, costs=costs, remedy=remedy, commands=commands, shells=sandbox_names(fences))
 
 
-def fine(check: str, group: str, found: str) -> Check:
+def passed_check(check: str, group: str, found: str) -> Check:
     """A check with which all is well."""
     return Check(name=check, group=group, state=State.OK, found=found)
 
 
-def absent(  # noqa: PLR0913  one for each field
+def absent_check(  # noqa: PLR0913  one for each field
     check: str, group: str, found: str, costs: str, *, remedy: str = "", commands: tuple[str, ...] = ()
 ) -> Check:
     """A check of what is not there, and what the manifest does not need."""

@@ -6,11 +6,11 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 
-from wavegen.backends.sandboxes.bwrap import program as filter_file
+from wavegen.backends.sandboxes.bwrap import bpf_filter_file as filter_file
 from wavegen.backends.sandboxes.rules_file import filter_of_shell, rules_text
-from wavegen.core.quote import sh
-from wavegen.doctor import Check, Needs, absent, failed, fine, weaker
-from wavegen.doctor.kernel import NAMESPACES, USERNS, Barrier, barriers, masked, profile_commands, trial
+from wavegen.core.quote import quote_bash
+from wavegen.doctor import Check, Needs, absent_check, failed_check, passed_check, weaker_check
+from wavegen.doctor.kernel import NAMESPACES, USERNS, Barrier, masked_proc_paths, namespace_barriers, profile_commands, trial_command
 from wavegen.doctor.machine import Done, Machine
 from wavegen.doctor.programs import launcher_python
 from wavegen.launcher.bwrap import forbids_sandboxes, mount_words, option_words
@@ -46,60 +46,60 @@ AT_START = (("--chdir", "/"), ("--new-session",), ("--json-status-fd", "1"))
 _FILTER = ("--seccomp", "0")
 
 
-def checks(machine: Machine, needs: Needs) -> Iterator[Check]:
+def check_bubblewrap(machine: Machine, needs: Needs) -> Iterator[Check]:
     """From the program to the fence."""
-    fences = needs.mounted()
-    program = machine.find("bwrap")
+    fences = needs.bubblewrap_sandboxes()
+    program = machine.find_trusted_program("bwrap")
     if not program:
         commands = ("sudo apt install bubblewrap   # dnf install bubblewrap, pacman -S bubblewrap, apk add bubblewrap",)
-        yield failed("bubblewrap", GROUP, "bwrap is not on the PATH", fences, remedy=INSTALL, commands=commands, hopeless=True)
-        done = machine.run(trial(NAMESPACES))
-        yield _namespaces(machine, "", done, ())
+        yield failed_check("bubblewrap", GROUP, "bwrap is not on the PATH", fences, remedy=INSTALL, commands=commands, hopeless=True)
+        done = machine.run_program(trial_command(NAMESPACES))
+        yield _check_user_namespaces(machine, "", done, ())
         return
-    yield _version(machine, program, fences)
-    base = machine.run((program, *BASE, *RUN))
-    yield _namespaces(machine, program, base, fences)
-    if base.worked:
-        yield from _fence(machine, program, needs)
-        yield from _launcher(machine, needs)
+    yield _check_bwrap_version(machine, program, fences)
+    base = machine.run_program((program, *BASE, *RUN))
+    yield _check_user_namespaces(machine, program, base, fences)
+    if base.has_succeeded:
+        yield from _check_sandbox_options(machine, program, needs)
+        yield from _check_launcher_namespaces(machine, needs)
 
 
-def _version(machine: Machine, program: str, fences: tuple[Policy, ...]) -> Check:
-    done = machine.run((program, "--version"))
+def _check_bwrap_version(machine: Machine, program: str, fences: tuple[Policy, ...]) -> Check:
+    done = machine.run_program((program, "--version"))
     match = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", done.out)
-    real = machine.real(program)
-    found = f"{done.out.strip() or done.words()} at {program}" + (f" ({real})" if real != program else "")
-    if machine.uid != 0 and machine.mode(program) & stat.S_ISUID:
+    real = machine.real_path(program)
+    found = f"{done.out.strip() or done.last_error_line()} at {program}" + (f" ({real})" if real != program else "")
+    if machine.uid != 0 and machine.file_mode(program) & stat.S_ISUID:
         costs = "it refuses options of the fence, and a mistake in it is root's"
-        commands = (f"sudo chmod u-s {sh(program)}",)
-        return weaker("bubblewrap", GROUP, f"{found}, setuid root", costs, remedy="take the bit away where users may make namespaces", commands=commands)
+        commands = (f"sudo chmod u-s {quote_bash(program)}",)
+        return weaker_check("bubblewrap", GROUP, f"{found}, setuid root", costs, remedy="take the bit away where users may make namespaces", commands=commands)
     if not match:
-        return failed("bubblewrap", GROUP, found, fences, remedy=INSTALL, said=done.said)
+        return failed_check("bubblewrap", GROUP, found, fences, remedy=INSTALL, said=done.said)
     if tuple(int(number or 0) for number in match.groups()) < LEAST:
-        return weaker("bubblewrap", GROUP, found, "some options of the fence: see below", remedy="install 0.8.0 or newer, or use nix develop")
-    return fine("bubblewrap", GROUP, found)
+        return weaker_check("bubblewrap", GROUP, found, "some options of the fence: see below", remedy="install 0.8.0 or newer, or use nix develop")
+    return passed_check("bubblewrap", GROUP, found)
 
 
-def _namespaces(machine: Machine, program: str, done: Done, fences: tuple[Policy, ...]) -> Check:
+def _check_user_namespaces(machine: Machine, program: str, done: Done, fences: tuple[Policy, ...]) -> Check:
     """Whether this user may make namespaces: by what came of trying it; the settings only say why not."""
     who = program or "this Python"
-    if done.worked:
-        return fine("user-namespaces", GROUP, f"{who} makes them")
-    why = tuple(barriers(machine, program))
-    said = f"{who}: {done.words()}"
+    if done.has_succeeded:
+        return passed_check("user-namespaces", GROUP, f"{who} makes them")
+    why = tuple(namespace_barriers(machine, program))
+    said = f"{who}: {done.last_error_line()}"
     if not why:
         why = (Barrier("no setting of this machine says why", "see dmesg for what was denied; backend: landlock needs no namespaces"),)
     if not fences:
         costs = "nothing that this manifest needs" if program else "bubblewrap would start nothing"
-        return absent("user-namespaces", GROUP, f"{said}: {why[0].found}", costs, remedy=why[0].remedy, commands=why[0].commands)
+        return absent_check("user-namespaces", GROUP, f"{said}: {why[0].found}", costs, remedy=why[0].remedy, commands=why[0].commands)
     commands = tuple(command for barrier in why for command in barrier.commands)
     found = f"{said}: {'; '.join(barrier.found for barrier in why)}"
     remedy = "; ".join(barrier.remedy for barrier in why)
-    hopeless = forbids_sandboxes(done.said, machine.read(USERNS) or "")
-    return failed("user-namespaces", GROUP, found, fences, remedy=remedy, said=done.said, commands=commands, hopeless=hopeless)
+    hopeless = forbids_sandboxes(done.said, machine.read_text_file(USERNS) or "")
+    return failed_check("user-namespaces", GROUP, found, fences, remedy=remedy, said=done.said, commands=commands, hopeless=hopeless)
 
 
-def asked_options(plan: Plan, shell: Policy) -> tuple[tuple[str, ...], ...]:
+def bwrap_option_groups(plan: Plan, shell: Policy) -> tuple[tuple[str, ...], ...]:
     """What the launcher asks bwrap for, in groups that make sense alone, without the manifest's own paths."""
     rules = read_rules(rules_text(plan, shell, grouped=False), lambda: "", shell.name)
     options = tuple(words for words, _ in option_words(rules))
@@ -116,15 +116,15 @@ def mount_options(mounts: Sequence[Mount]) -> Iterator[tuple[str, ...]]:
             yield words
 
 
-def _program(shell: Policy) -> bytes:
+def _seccomp_program(shell: Policy) -> bytes:
     found = filter_of_shell(shell)
-    return filter_file(found).data if found else b""
+    return filter_file(found).content_bytes if found else b""
 
 
-def _fence(machine: Machine, program: str, needs: Needs) -> Iterator[Check]:
+def _check_sandbox_options(machine: Machine, program: str, needs: Needs) -> Iterator[Check]:
     """All options of a sandbox at once, for each kind of sandbox that the manifest has; where that fails each group of options alone."""
-    fences = needs.mounted() or tuple(shell for shell in needs.plan.shells if shell.fenced and shell.name == "default")
-    asked = {fence.name: asked_options(needs.plan, fence) for fence in fences}
+    fences = needs.bubblewrap_sandboxes() or tuple(shell for shell in needs.plan.shells if shell.fenced and shell.name == "default")
+    asked = {fence.name: bwrap_option_groups(needs.plan, fence) for fence in fences}
     kinds: dict[tuple[tuple[str, ...], ...], list[Policy]] = {}
     for fence in fences:
         kinds.setdefault(asked[fence.name], []).append(fence)
@@ -132,40 +132,40 @@ def _fence(machine: Machine, program: str, needs: Needs) -> Iterator[Check]:
     stopped: dict[str, Policy] = {}
 
     def try_alone(part: tuple[str, ...], given: bytes) -> Done:
-        return machine.run((program, *BASE, *_with(part), *RUN), given=given if part == _FILTER else b"")
+        return machine.run_program((program, *BASE, *_with_prerequisites(part), *RUN), given=given if part == _FILTER else b"")
 
     for options, alike in kinds.items():
-        given = _program(alike[0])
-        done = machine.run((program, "--ro-bind", "/", "/", *(word for group in options for word in group), *RUN), given=given)
-        alone = {} if done.worked else {part: try_alone(part, given) for part in options}
+        given = _seccomp_program(alike[0])
+        done = machine.run_program((program, "--ro-bind", "/", "/", *(word for group in options for word in group), *RUN), given=given)
+        alone = {} if done.has_succeeded else {part: try_alone(part, given) for part in options}
         alone |= {part: try_alone(part, b"") for part in mount_options((COPY,)) if part[0] == "--perms"}
-        parts = {part: found for part, found in alone.items() if not found.worked}
-        if not done.worked or parts:
+        parts = {part: found for part, found in alone.items() if not found.has_succeeded}
+        if not done.has_succeeded or parts:
             stopped |= {fence.name: fence for fence in alike}
             broken |= parts or {_TOGETHER: done}
     if not broken:
-        yield fine("fence", GROUP, "builds what the launcher asks for")
+        yield passed_check("fence", GROUP, "builds what the launcher asks for")
         return
-    concerned = tuple(stopped.values()) if needs.mounted() else ()
+    concerned = tuple(stopped.values()) if needs.bubblewrap_sandboxes() else ()
     first: dict[str, tuple[str, ...]] = {}
     for part in broken:
-        first.setdefault(_option(part), part)
+        first.setdefault(_option_name(part), part)
     for option, part in first.items():
         done = broken[part]
         of_it = tuple(fence for fence in concerned if part in asked[fence.name] or part not in {group for one in asked.values() for group in one})
-        remedy, commands = _mending(machine, program, option, done)
+        remedy, commands = _remedy_for_option(machine, program, option, done)
         # The launcher says so and stops, whatever `fallback` is: some sandbox could be built.
-        yield failed(f"fence {option}", GROUP, f"{' '.join(part)}: {done.words()}", of_it, remedy=remedy, said=done.said, commands=commands)
+        yield failed_check(f"fence {option}", GROUP, f"{' '.join(part)}: {done.last_error_line()}", of_it, remedy=remedy, said=done.said, commands=commands)
 
 
 _TOGETHER = ("all of it together",)
 
 
-def _option(part: tuple[str, ...]) -> str:
+def _option_name(part: tuple[str, ...]) -> str:
     return next((word for word in part if word.startswith("--")), part[0])
 
 
-def _with(part: tuple[str, ...]) -> tuple[str, ...]:
+def _with_prerequisites(part: tuple[str, ...]) -> tuple[str, ...]:
     """The options that a group is tried with: some need others before them."""
     if part[0] == "--hostname":
         return ("--unshare-uts", *part)
@@ -174,32 +174,32 @@ def _with(part: tuple[str, ...]) -> tuple[str, ...]:
     return ("--tmpfs", "/tmp", *part) if part[-1].startswith("/tmp/") else part
 
 
-def _mending(machine: Machine, program: str, option: str, done: Done) -> tuple[str, tuple[str, ...]]:
+def _remedy_for_option(machine: Machine, program: str, option: str, done: Done) -> tuple[str, tuple[str, ...]]:
     """What mends a part that does not work, by what stands in its way."""
-    if option == "--proc" and (hidden := masked(machine)):
+    if option == "--proc" and (hidden := masked_proc_paths(machine)):
         shown = ", ".join(hidden[:3])
         return f"/proc is masked ({shown}): start the container with --security-opt systempaths=unconfined (docker) or unmask=ALL (podman)", ()
     if "Unknown option" in done.said:
         return "install bubblewrap 0.8.0 or newer, or use nix develop, which brings its own", ("nix develop",)
-    if machine.uid != 0 and machine.mode(program) & stat.S_ISUID:
-        return "bwrap is setuid root: take the bit away", (f"sudo chmod u-s {sh(program)}",)
-    if why := next(barriers(machine, program), None):
+    if machine.uid != 0 and machine.file_mode(program) & stat.S_ISUID:
+        return "bwrap is setuid root: take the bit away", (f"sudo chmod u-s {quote_bash(program)}",)
+    if why := next(namespace_barriers(machine, program), None):
         return f"{why.found}: {why.remedy}", why.commands
     return "see what it says, and dmesg", ()
 
 
-def _launcher(machine: Machine, needs: Needs) -> Iterator[Check]:
+def _check_launcher_namespaces(machine: Machine, needs: Needs) -> Iterator[Check]:
     """Filtered shells: the launcher makes the network namespace itself; where only bwrap may, there are proxies alone."""
     python = launcher_python(machine)
-    done = machine.run((python, *trial(NAMESPACES)[1:])) if python else Done(status=127)
+    done = machine.run_program((python, *trial_command(NAMESPACES)[1:])) if python else Done(status=127)
     if not python:
         return  # said of python3 itself
-    if done.worked:
-        yield fine("launcher", GROUP, f"{python} makes the network of filtered shells")
+    if done.has_succeeded:
+        yield passed_check("launcher", GROUP, f"{python} makes the network of filtered shells")
         return
     costs = "names have no address in filtered shells: programs that know no proxy reach nothing"
-    real = machine.real(python)
+    real = machine.real_path(python)
     commands = tuple(f"# {line}" for command in profile_commands(machine, python) for line in command.splitlines())
     remedy = f"a profile for {real} would mend it, and let every program in that Python make namespaces" if machine.uid else "see user.max_net_namespaces"
-    fences = needs.proxied(BackendName.BUBBLEWRAP)
-    yield weaker("launcher", GROUP, f"{python}: {done.words()}", costs, remedy=remedy, fences=fences, commands=commands if machine.uid else ())
+    fences = needs.filtered_sandboxes(BackendName.BUBBLEWRAP)
+    yield weaker_check("launcher", GROUP, f"{python}: {done.last_error_line()}", costs, remedy=remedy, fences=fences, commands=commands if machine.uid else ())

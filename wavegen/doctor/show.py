@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from wavegen.core.errors import one_line
-from wavegen.core.terminal import Style, painted
+from wavegen.core.terminal import Style, apply_style
 from wavegen.doctor import VERSION, Check, State, exit_code
 from wavegen.explain.known_errors import Trouble
 
@@ -17,16 +17,16 @@ _FIRST, _SECOND = 8, 18
 """Columns of the states and of the names."""
 
 
-def table(checks: Iterable[Check], *, colour: bool = False) -> Iterator[str]:
+def render_check_table(checks: Iterable[Check], *, colour: bool = False) -> Iterator[str]:
     """Lines: one check a line; below it what it costs, what mends it, and the commands that do."""
     for group, members in groupby(checks, key=lambda check: check.group):
         yield group
         for check in members:
-            yield from _lines(check, colour=colour)
+            yield from _check_lines(check, colour=colour)
 
 
-def _lines(check: Check, *, colour: bool) -> Iterator[str]:
-    state = painted(f"{check.state.value:<{_FIRST}}", _STYLES[check.state], colour=colour)
+def _check_lines(check: Check, *, colour: bool) -> Iterator[str]:
+    state = apply_style(f"{check.state.value:<{_FIRST}}", _STYLES[check.state], colour=colour)
     yield f"  {state}{one_line(check.name):<{_SECOND}}  {one_line(check.found)}"
     indent = " " * (2 + _FIRST)
     if check.state is State.OK:
@@ -42,7 +42,7 @@ def _lines(check: Check, *, colour: bool) -> Iterator[str]:
         yield from (f"{indent}  $ {one_line(line)}" if number == 0 else f"{indent}    {one_line(line)}" for number, line in enumerate(command.split("\n")))
 
 
-def summary(checks: Iterable[Check], *, manifest: bool) -> str:
+def summary_line(checks: Iterable[Check], *, manifest: bool) -> str:
     """The last line: what the exit status says."""
     found = tuple(checks)
     needed = "this manifest needs" if manifest else "the shells of every manifest need"
@@ -55,7 +55,7 @@ def summary(checks: Iterable[Check], *, manifest: bool) -> str:
             return f"something is missing that {needed}: some cannot start here (wavegen doctor --fix-hints prints what mends it)"
 
 
-def as_json(checks: Iterable[Check], *, manifest: str) -> dict[str, object]:
+def checks_as_json(checks: Iterable[Check], *, manifest: str) -> dict[str, object]:
     """The document. Keys are never taken away or change their meaning within a version; new ones may come.
 
     version: 1. manifest: its name; null where there is none. exit_code: 0, 1 or 3. checks: in the order of the table, each with
@@ -85,7 +85,7 @@ def as_json(checks: Iterable[Check], *, manifest: str) -> dict[str, object]:
     }
 
 
-def script(checks: Iterable[Check]) -> Iterator[str]:
+def render_fix_script(checks: Iterable[Check]) -> Iterator[str]:
     """The commands that mend, in order: first what keeps shells of the manifest from starting, then what makes them weaker."""
     yield "#!/bin/sh"
     yield "# Printed by wavegen doctor --fix-hints. Nothing of it was run: read it first, and leave out what you do not want."
@@ -101,14 +101,14 @@ def script(checks: Iterable[Check]) -> Iterator[str]:
         yield one_line(f"# {check.name}: {check.found}")
         yield from (one_line(f"# {line}") for line in (check.costs, check.remedy) if line)
         # What the manifest does not need is nobody's to switch on by running this whole.
-        yield from (line for command in new for line in ((command,) if check.shells and not command.startswith(_OWN) else _commented(command)))
+        yield from (line for command in new for line in ((command,) if check.shells and not command.startswith(_OWN) else _comment_out(command)))
 
 
-def _commented(command: str) -> Iterator[str]:
+def _comment_out(command: str) -> Iterator[str]:
     yield from (line if line.startswith("#") else f"# {line}" for line in command.split("\n"))
 
 
-def recognised(troubles: Iterable[Trouble]) -> Iterator[str]:
+def describe_troubles(troubles: Iterable[Trouble]) -> Iterator[str]:
     """What a message means."""
     for number, trouble in enumerate(troubles):
         if number:

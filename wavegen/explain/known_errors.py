@@ -30,22 +30,22 @@ class Trouble:
     commands: tuple[str, ...] = ()
     """What mends it, to be read and run by a person."""
 
-    def matches(self, line: str) -> bool:
+    def matches_line(self, line: str) -> bool:
         """Whether a line of output is this message."""
         return re.search(self.pattern, line, re.IGNORECASE) is not None
 
 
-def recognise(text: str) -> tuple[Trouble, ...]:
+def recognise_troubles(text: str) -> tuple[Trouble, ...]:
     """The troubles that a text speaks of, in the order of its lines; of one line the first entry of the table holds."""
     found: dict[str, Trouble] = {}
     for line in text.splitlines():
-        trouble = next((trouble for trouble in TROUBLES if trouble.matches(line[:_LONGEST])), None)
+        trouble = next((trouble for trouble in TROUBLES if trouble.matches_line(line[:_LONGEST])), None)
         if trouble:
             found.setdefault(trouble.name, trouble)
     return tuple(found.values())
 
 
-def _bubblewrap() -> Iterator[Trouble]:
+def _bubblewrap_troubles() -> Iterator[Trouble]:
     """Longer than 60 lines: a part of the table."""
     yield Trouble(
         name="uid-map",
@@ -199,7 +199,7 @@ def _bubblewrap() -> Iterator[Trouble]:
     )
 
 
-def _sandboxes() -> Iterator[Trouble]:
+def _sandbox_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="apply-seccomp",
         program="srt",
@@ -228,7 +228,7 @@ def _sandboxes() -> Iterator[Trouble]:
     )
 
 
-def _terminal() -> Iterator[Trouble]:
+def _terminal_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="no-job-control",
         program="",
@@ -280,7 +280,7 @@ def _terminal() -> Iterator[Trouble]:
     )
 
 
-def _files() -> Iterator[Trouble]:
+def _file_troubles() -> Iterator[Trouble]:
     """Longer than 60 lines: a part of the table."""
     yield Trouble(
         name="git-config",
@@ -358,7 +358,7 @@ def _files() -> Iterator[Trouble]:
     )
 
 
-def _nix() -> Iterator[Trouble]:
+def _nix_troubles() -> Iterator[Trouble]:
     """Longer than 60 lines: a part of the table."""
     yield Trouble(
         name="flakes-disabled",
@@ -426,7 +426,7 @@ def _nix() -> Iterator[Trouble]:
     )
 
 
-def _engines() -> Iterator[Trouble]:
+def _engine_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="docker-permission",
         program="docker",
@@ -473,7 +473,7 @@ def _engines() -> Iterator[Trouble]:
     )
 
 
-def _network() -> Iterator[Trouble]:
+def _network_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="refused-host",
         program="",
@@ -504,5 +504,13 @@ def _network() -> Iterator[Trouble]:
     )
 
 
-TROUBLES: tuple[Trouble, ...] = (*_sandboxes(), *_bubblewrap(), *_terminal(), *_files(), *_nix(), *_engines(), *_network())
+TROUBLES: tuple[Trouble, ...] = (
+    *_sandbox_troubles(),
+    *_bubblewrap_troubles(),
+    *_terminal_troubles(),
+    *_file_troubles(),
+    *_nix_troubles(),
+    *_engine_troubles(),
+    *_network_troubles(),
+)
 """The first that matches a line holds."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from wavegen.core.errors import one_line
-from wavegen.core.terminal import Style, painted
+from wavegen.core.terminal import Style, apply_style
 from wavegen.manifest.model import Fallback, NetworkMode, Seccomp
 from wavegen.policy.defaults import MEMORY_SHARE
 from wavegen.policy.model import Access, Anchor, DomainRule, Effect, Gap, HostPath, Limits, Network, Origin, PathRule, PersonaPolicy, Plan, Policy
@@ -25,39 +25,39 @@ class Row:
     style: Style | None = None
 
 
-def table(plan: Plan, gaps: Iterable[Gap] = (), *, verbose: bool = True, colour: bool = False) -> Iterator[str]:
+def render_plan_table(plan: Plan, gaps: Iterable[Gap] = (), *, verbose: bool = True, colour: bool = False) -> Iterator[str]:
     """Lines: a section for each shell and persona, then the gaps. Without `verbose` defaults that nobody wrote are counted, not listed."""
-    yield f"{one_line(plan.name)}: {_counted(len(plan.shells), 'shell')}, {_counted(len(plan.personas), 'persona')}, backend {plan.backend.value}"
+    yield f"{one_line(plan.name)}: {_count_text(len(plan.shells), 'shell')}, {_count_text(len(plan.personas), 'persona')}, backend {plan.backend.value}"
     yield one_line(f"containers of {plan.image.reference}  # {plan.image.origin}")
     for shell in plan.shells:
         yield ""
-        unfenced = painted(": NOT SANDBOXED", Style.BAD, colour=colour) if not shell.fenced else ""
-        yield f"shell {painted(one_line(shell.name), Style.STRONG, colour=colour)}{unfenced}  # {one_line(str(shell.origin))}"
-        yield from _section(tuple(_shell(shell)) if shell.fenced else (), verbose=verbose, colour=colour)
+        unfenced = apply_style(": NOT SANDBOXED", Style.BAD, colour=colour) if not shell.fenced else ""
+        yield f"shell {apply_style(one_line(shell.name), Style.STRONG, colour=colour)}{unfenced}  # {one_line(str(shell.origin))}"
+        yield from _section_lines(tuple(_shell_rows(shell)) if shell.fenced else (), verbose=verbose, colour=colour)
     for persona in plan.personas:
         yield ""
-        yield f"persona {painted(one_line(persona.name), Style.STRONG, colour=colour)}  # {one_line(str(persona.origin))}"
-        yield from _section(tuple(_persona(persona, plan.shell(persona.shell))), verbose=verbose, colour=colour)
-    yield from _gaps(tuple(gaps), verbose=verbose, colour=colour)
+        yield f"persona {apply_style(one_line(persona.name), Style.STRONG, colour=colour)}  # {one_line(str(persona.origin))}"
+        yield from _section_lines(tuple(_persona_rows(persona, plan.find_shell(persona.shell))), verbose=verbose, colour=colour)
+    yield from _gap_lines(tuple(gaps), verbose=verbose, colour=colour)
 
 
-def _counted(number: int, what: str) -> str:
+def _count_text(number: int, what: str) -> str:
     return f"{number} {what}" + ("" if number == 1 else "s")
 
 
-def _section(rows: tuple[Row, ...], *, verbose: bool, colour: bool) -> Iterator[str]:
+def _section_lines(rows: tuple[Row, ...], *, verbose: bool, colour: bool) -> Iterator[str]:
     shown = [row for row in rows if verbose or row.always or row.origin.at]
-    yield from _aligned(shown, colour=colour)
+    yield from _align_rows(shown, colour=colour)
     hidden = [row for row in rows if row not in shown]
     if hidden:
         counts: dict[str, int] = {}
         for row in hidden:
             counts[row.kind.strip()] = counts.get(row.kind.strip(), 0) + 1
         listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-        yield f"  and {_counted(len(hidden), 'default')} ({listed}): -v shows them"
+        yield f"  and {_count_text(len(hidden), 'default')} ({listed}): -v shows them"
 
 
-def _aligned(rows: list[Row], *, colour: bool) -> Iterator[str]:
+def _align_rows(rows: list[Row], *, colour: bool) -> Iterator[str]:
     if not rows:
         return
     first = min(_WIDEST_KIND, max(len(row.kind) for row in rows))
@@ -68,7 +68,7 @@ def _aligned(rows: list[Row], *, colour: bool) -> Iterator[str]:
         kind = row.kind if row.kind != before or row.kind.startswith(" ") else ""
         before = row.kind
         what = f"{one_line(row.what):<{second}}"
-        yield f"  {kind:<{first}}  {painted(what, row.style, colour=colour) if row.style else what}  # {one_line(str(row.origin))}"
+        yield f"  {kind:<{first}}  {apply_style(what, row.style, colour=colour) if row.style else what}  # {one_line(str(row.origin))}"
 
 
 # --- a shell
@@ -79,18 +79,18 @@ _ORDER = (Access.WRITE, Access.SCRATCH, Access.READ, Access.HIDE)
 _WORDS = {Access.WRITE: "write", Access.SCRATCH: "scratch", Access.READ: "read", Access.HIDE: "hide"}
 
 
-def _shell(shell: Policy) -> Iterator[Row]:
-    yield from _paths(shell.paths)
-    yield from _network(shell.network)
-    yield from _variables(shell)
-    yield from _kernel(shell)
+def _shell_rows(shell: Policy) -> Iterator[Row]:
+    yield from _path_rows(shell.paths)
+    yield from _network_rows(shell.network)
+    yield from _variable_rows(shell)
+    yield from _kernel_rows(shell)
     for package in shell.packages:
         yield Row("package", ".".join(package.attribute), package.origin)
     if shell.fallback is Fallback.WARN:
         yield Row("fallback", "warn: run without a fence where it cannot be built", shell.origin, always=True, style=Style.BAD)
 
 
-def _paths(rules: Iterable[PathRule]) -> Iterator[Row]:
+def _path_rows(rules: Iterable[PathRule]) -> Iterator[Row]:
     rules = tuple(rules)
     for access in _ORDER:
         for rule in (rule for rule in rules if rule.access is access and not rule.guarded):
@@ -105,27 +105,27 @@ def _paths(rules: Iterable[PathRule]) -> Iterator[Row]:
         yield Row("hold" if rule.access is Access.WRITE else "guard", f"{rule.path} (where it exists)", rule.origin)
 
 
-def _network(network: Network, *, always: bool = True) -> Iterator[Row]:
+def _network_rows(network: Network, *, always: bool = True) -> Iterator[Row]:
     style = Style.BAD if network.mode is NetworkMode.HOST else Style.WARNING if network.mode is NetworkMode.OPEN else None
     yield Row("network", network.mode.value, network.origin, always=always, style=style)
     yield from (Row("  deny", str(rule), rule.origin, always=True) for rule in network.denied)
     if network.mode is NetworkMode.FILTERED:
-        yield from (Row("  allow", _domain(rule), rule.origin, always=True) for rule in network.domains)
+        yield from (Row("  allow", _domain_text(rule), rule.origin, always=True) for rule in network.domains)
     if network.upstream:
         yield Row("  upstream", "HTTPS_PROXY of the host", network.upstream)
     yield from (Row("  loopback", str(port), network.origin, always=True) for port in network.loopback)
 
 
-def _domain(rule: DomainRule) -> str:
-    return ", ".join((str(rule), *(f"{name}: {str(flag).lower()}" for name, flag in rule.flags().items())))
+def _domain_text(rule: DomainRule) -> str:
+    return ", ".join((str(rule), *(f"{name}: {str(flag).lower()}" for name, flag in rule.extra_flags().items())))
 
 
-def _variables(shell: Policy) -> Iterator[Row]:
+def _variable_rows(shell: Policy) -> Iterator[Row]:
     for rule in shell.environment:
         yield Row("variable", rule.name if rule.value is None else f"{rule.name}={rule.value}", rule.origin)
 
 
-def _kernel(shell: Policy) -> Iterator[Row]:
+def _kernel_rows(shell: Policy) -> Iterator[Row]:
     yield Row("limits", limits_text(shell.limits), shell.limits.origin, always=True)
     loose = shell.seccomp is Seccomp.OFF
     yield Row("seccomp", shell.seccomp.value, shell.seccomp_origin, always=True, style=Style.BAD if loose else None)
@@ -153,7 +153,7 @@ def size_text(number: int) -> str:
 # --- a persona
 
 
-def _persona(persona: PersonaPolicy, shell: Policy | None) -> Iterator[Row]:
+def _persona_rows(persona: PersonaPolicy, shell: Policy | None) -> Iterator[Row]:
     fence = persona.fence
     runs = ", else ".join(agent.binary + (f" ({agent.model})" if agent.model else "") for agent in persona.agents) or "nothing: it has no adapter"
     yield Row("runs", runs, persona.agents[0].origin if persona.agents else persona.origin, always=True)
@@ -163,10 +163,10 @@ def _persona(persona: PersonaPolicy, shell: Policy | None) -> Iterator[Row]:
         yield Row("shell", f"{persona.shell}, narrower", persona.origin, always=True)
         project = next((rule.origin for rule in fence.paths if rule.path == HostPath(Anchor.PROJECT)), persona.origin)
         yield Row("project", "write" if persona.project_writable else "read-only", project, always=True)
-        yield from _network(fence.network)
+        yield from _network_rows(fence.network)
         known = set(shell.paths) if shell else set()
         # What it shares with its shell is said there.
-        yield from (row for row in _paths(rule for rule in fence.paths if rule not in known and rule.path != HostPath(Anchor.PROJECT)))
+        yield from (row for row in _path_rows(rule for rule in fence.paths if rule not in known and rule.path != HostPath(Anchor.PROJECT)))
         shared = {rule.name: rule for rule in shell.environment} if shell else {}
         names = {rule.name for rule in fence.environment}
         for rule in fence.environment:
@@ -186,16 +186,16 @@ def _persona(persona: PersonaPolicy, shell: Policy | None) -> Iterator[Row]:
 # --- gaps
 
 
-def _gaps(gaps: tuple[Gap, ...], *, verbose: bool, colour: bool) -> Iterator[str]:
+def _gap_lines(gaps: tuple[Gap, ...], *, verbose: bool, colour: bool) -> Iterator[str]:
     if not gaps:
         return
     shown = [gap for gap in gaps if verbose or gap.origin.at or gap.fatal]
     yield ""
-    yield painted("gaps", Style.STRONG, colour=colour)
+    yield apply_style("gaps", Style.STRONG, colour=colour)
     styles = {Effect.IGNORED: Style.BAD, Effect.WEAKER: Style.WARNING, Effect.STRICTER: Style.NOTE}
     for gap in shown:
         where = f"{gap.shell}: " if gap.shell else ""
-        effect = painted(f"{gap.effect.value:<8}", styles[gap.effect], colour=colour)
+        effect = apply_style(f"{gap.effect.value:<8}", styles[gap.effect], colour=colour)
         yield f"  {effect}  {one_line(f'{where}{gap.what} [{gap.backend}] ({gap.remedy})')}  # {one_line(str(gap.origin))}"
     if len(shown) < len(gaps):
         yield f"  and {len(gaps) - len(shown)} that no line of the manifest is the cause of: -v shows them"

@@ -11,21 +11,21 @@ from wavegen.policy.model import Access, Anchor, HostPath, Origin, PathRule, Pol
 from wavegen.policy.paths import BadPathError, granted_path, holds_socket
 
 
-def listed(marks: Marks | None, key: str, name: str) -> str:
+def describe_list_key(marks: Marks | None, key: str, name: str) -> str:
     """A list of the manifest, with its line where it is written."""
     if marks and key in marks:
-        return f"{name} ({one_line(str(marks.of(key)))})"
+        return f"{name} ({one_line(str(marks.location_of(key)))})"
     return f"{name}, which is not written"
 
 
-def shell_key(manifest: Manifest, policy: Policy) -> str:
+def describe_shell_key(manifest: Manifest, policy: Policy) -> str:
     """The mapping of a shell, with its line where it is written."""
     name = shell_name(manifest, policy)
     written = written_shell(manifest, policy)
     return f"runtime.sandbox.shells.{name}" + (f" ({one_line(str(written.at.here))})" if written else ", which is not written")
 
 
-def at(origin: Origin) -> str:
+def origin_location(origin: Origin) -> str:
     """`file:line`."""
     return f"{origin.at.file}:{origin.at.line}" if origin.at else ""
 
@@ -33,23 +33,23 @@ def at(origin: Origin) -> str:
 # --- the network
 
 
-def host(manifest: Manifest, policy: Policy, asked: tuple[str, int], reason: str, origin: Origin | None = None) -> tuple[str, ...]:
+def allow_host_remedy(manifest: Manifest, policy: Policy, asked: tuple[str, int], reason: str, origin: Origin | None = None) -> tuple[str, ...]:
     """What would let a host through, by the same advice as `wavegen log --suggest` gives. `asked`: name and port."""
     name, port = asked
     if reason == "denied" and origin is not None:
-        return (f"remove the entry of denied_domains at {at(origin)}",)
-    lines = suggestions.advice((suggestions.asked(policy.name, name, port, reason),), (policy,), manifest).lines
+        return (f"remove the entry of denied_domains at {origin_location(origin)}",)
+    lines = suggestions.suggest_entries((suggestions.hypothetical_refusal(policy.name, name, port, reason),), (policy,), manifest).lines
     # Behind the entry stands when it was asked for, which nobody did.
     bare = [line.partition("  # ")[0].strip() for line in lines]
     entries = [line for line in bare if line and not line.startswith("#")]
     warned = [line[1:].strip() for line in bare if line.startswith("# -")]
     if not entries and not warned:
         if policy.network.mode is NetworkMode.NONE:
-            return (f"write `network: filtered` under {shell_key(manifest, policy)}, and `- {name}` in its domains",)
+            return (f"write `network: filtered` under {describe_shell_key(manifest, policy)}, and `- {name}` in its domains",)
         return ("nothing: no entry is for that",)
     if any(entry.startswith("loopback:") for entry in entries):
-        return tuple(f"write `{entry}` under {shell_key(manifest, policy)}" for entry in entries)
-    into = suggestions.place(policy, manifest)
+        return tuple(f"write `{entry}` under {describe_shell_key(manifest, policy)}" for entry in entries)
+    into = suggestions.domain_list_for(policy, manifest)
     where = f"{into.name} ({one_line(str(into.at))})" if into.at else f"{into.name}, which is not written"
     copied = (f"once it is written it replaces, so copy what is needed: {', '.join(into.replaces)}",) if into.replaces else ()
     return (*(f"add `{entry}` to {where}" for entry in (*entries, *warned)), *copied)
@@ -58,33 +58,33 @@ def host(manifest: Manifest, policy: Policy, asked: tuple[str, int], reason: str
 # --- variables
 
 
-def variable(manifest: Manifest, policy: Policy, name: str) -> tuple[str, ...]:
+def allow_variable_remedy(manifest: Manifest, policy: Policy, name: str) -> tuple[str, ...]:
     """What would let a variable of the host in."""
     sandbox, persona, shell = sandbox_of(manifest), persona_named(manifest, policy), written_shell(manifest, policy)
     lets_in = {str(entry) for entry in (*sandbox.env_passthrough, *(shell.env_passthrough if shell else ()))}
     lines = []
     if name not in lets_in:
         if shell and shell.env_passthrough:
-            where = listed(shell.at, "env_passthrough", f"runtime.sandbox.shells.{shell_name(manifest, policy)}.env_passthrough")
+            where = describe_list_key(shell.at, "env_passthrough", f"runtime.sandbox.shells.{shell_name(manifest, policy)}.env_passthrough")
         else:
-            where = listed(sandbox.at, "env_passthrough", "runtime.sandbox.env_passthrough")
+            where = describe_list_key(sandbox.at, "env_passthrough", "runtime.sandbox.env_passthrough")
         lines.append(f"add `{name}` to {where}")
     if persona and persona[1].sandbox and persona[1].sandbox.env_passthrough is not None:
-        lines.append(f"add `{name}` to " + listed(persona[1].sandbox.at, "env_passthrough", f"personas.{persona[0]}.sandbox.env_passthrough"))
+        lines.append(f"add `{name}` to " + describe_list_key(persona[1].sandbox.at, "env_passthrough", f"personas.{persona[0]}.sandbox.env_passthrough"))
     return tuple(lines)
 
 
 # --- paths
 
 
-def shown(manifest: Manifest, policy: Policy, path: HostPath, rule: PathRule | None) -> tuple[str, ...]:
+def show_path_remedy(manifest: Manifest, policy: Policy, path: HostPath, rule: PathRule | None) -> tuple[str, ...]:
     """What would show a path that is hidden, or has another in its place."""
     if rule and rule.origin.at and rule.access is Access.HIDE:
-        return (f"remove the entry of deny_read_paths at {at(rule.origin)}",)
-    return _grant(manifest, policy, path, "read")
+        return (f"remove the entry of deny_read_paths at {origin_location(rule.origin)}",)
+    return _grant_path_remedy(manifest, policy, path, "read")
 
 
-def written(manifest: Manifest, policy: Policy, path: HostPath, rule: PathRule) -> tuple[str, ...]:
+def write_path_remedy(manifest: Manifest, policy: Policy, path: HostPath, rule: PathRule) -> tuple[str, ...]:
     """What would make a path writable that is read-only."""
     if rule.pinned:
         return ("nothing: it is part of the fence; change it outside",)
@@ -92,11 +92,11 @@ def written(manifest: Manifest, policy: Policy, path: HostPath, rule: PathRule) 
     if persona and rule.path == HostPath(Anchor.PROJECT):
         return (f"write `project: write` under personas.{persona[0]}.sandbox, or allow it a tool that writes",)
     if rule.origin.at:
-        return (f"write `access: write` in the entry at {at(rule.origin)}",)
-    return _grant(manifest, policy, path, "write")
+        return (f"write `access: write` in the entry at {origin_location(rule.origin)}",)
+    return _grant_path_remedy(manifest, policy, path, "write")
 
 
-def _grant(manifest: Manifest, policy: Policy, path: HostPath, access: str) -> tuple[str, ...]:
+def _grant_path_remedy(manifest: Manifest, policy: Policy, path: HostPath, access: str) -> tuple[str, ...]:
     text = str(path) if path.anchor is not Anchor.PROJECT else path.tail or "."
     try:
         granted_path(text)
@@ -104,15 +104,15 @@ def _grant(manifest: Manifest, policy: Policy, path: HostPath, access: str) -> t
         return (f"nothing: {bad.what} ({bad.hint})",)
     sandbox, shell = sandbox_of(manifest), written_shell(manifest, policy)
     if shell and shell.paths:
-        where = listed(shell.at, "paths", f"runtime.sandbox.shells.{shell_name(manifest, policy)}.paths")
+        where = describe_list_key(shell.at, "paths", f"runtime.sandbox.shells.{shell_name(manifest, policy)}.paths")
     else:
-        where = listed(sandbox.at, "paths", "runtime.sandbox.paths")
+        where = describe_list_key(sandbox.at, "paths", "runtime.sandbox.paths")
     socket = holds_socket(path)
     more = ", socket: true" if socket else ""
     warning = (f"that shows the socket {socket}: whoever answers there acts outside the fence",) if socket else ()
-    return (f"add `- {{path: {_yaml(text)}, access: {access}{more}}}` to {where}", *warning)
+    return (f"add `- {{path: {_quote_yaml(text)}, access: {access}{more}}}` to {where}", *warning)
 
 
-def _yaml(text: str) -> str:
+def _quote_yaml(text: str) -> str:
     plain = text.isascii() and text and all(c.isalnum() or c in "._-/~" for c in text) and text != "~" and not text.startswith("-")
     return text if plain else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

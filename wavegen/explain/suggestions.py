@@ -19,13 +19,13 @@ from wavegen.core.errors import Location, one_line
 from wavegen.launcher.egress.rules import DEFAULT_PORTS, is_own_loopback
 from wavegen.manifest.decoder import Decoder, Text
 from wavegen.manifest.model import Manifest, NetworkMode, Persona, Sandbox, Shell
-from wavegen.manifest.yaml_nodes import Messages, Source, overlay, parse
+from wavegen.manifest.yaml_nodes import Messages, Source, merge_overlay, parse_yaml
 from wavegen.policy.domains import BadDomainError, domain_rule
-from wavegen.policy.host_rules import decide, is_worth_listing, needs_private, target_of
+from wavegen.policy.host_rules import decide_host, is_worth_listing, needs_private, target_of
 from wavegen.policy.model import DomainRule, Policy
 from wavegen.policy.persona_planner import PREFIX
 from wavegen.project.loader import Project
-from wavegen.project.network_log import Decision, Verdict, refused, shown
+from wavegen.project.network_log import Decision, Verdict, format_time, was_refused
 
 # YAML takes these for text without quotes: not so `null`, `1.5`, `[::1]:443`.
 _PLAIN = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)+(:[0-9]+)?")
@@ -37,9 +37,9 @@ def manifest_of(project: Project) -> Manifest:
     """The manifest of a project that has a plan already: which list a rule came from stands only there."""
     messages = Messages()
     sources = [Source(name, project.sources[name].encode()) for name in (project.plan.manifest, project.plan.overlay) if name in project.sources]
-    base, *top = [parse(source, messages) for source in sources]
-    node = overlay(base, top[0]) if base and top and top[0] else base
-    decoded = Decoder(messages).decode(Manifest, node) if node else None
+    base, *top = [parse_yaml(source, messages) for source in sources]
+    node = merge_overlay(base, top[0]) if base and top and top[0] else base
+    decoded = Decoder(messages).decode_dataclass(Manifest, node) if node else None
     return decoded or Manifest()
 
 
@@ -86,14 +86,14 @@ class _Named:
     """Its name in canonical form."""
 
     @property
-    def entry(self) -> str:
+    def host_entry(self) -> str:
         """`host` or `host:port`."""
         if _FLAGS.get(self.decided.reason) is Flag.NO_TLS:
             return f"{self.host}:{self.decided.port or 443}"
         return self.host if self.decided.port in _WEB else f"{self.host}:{self.decided.port}"
 
 
-def host(name: str) -> str:
+def canonical_host(name: str) -> str:
     """A name of the log in canonical form; empty for what is no single host."""
     text = name
     with contextlib.suppress(ValueError):
@@ -132,41 +132,41 @@ def written_shell(manifest: Manifest, fence: Policy) -> Shell | None:
     return sandbox_of(manifest).shells.get(shell_name(manifest, fence))
 
 
-def place(shell: Policy, manifest: Manifest) -> Place:
+def domain_list_for(shell: Policy, manifest: Manifest) -> Place:
     """The list that an entry for this shell or persona belongs into."""
     sandbox, persona = sandbox_of(manifest), persona_named(manifest, shell)
     if persona and persona[1].sandbox and persona[1].sandbox.allowed_domains is not None:
-        return Place(f"personas.{persona[0]}.sandbox.allowed_domains", persona[1].sandbox.at.of("allowed_domains"), own=True)
+        return Place(f"personas.{persona[0]}.sandbox.allowed_domains", persona[1].sandbox.at.location_of("allowed_domains"), own=True)
     written = written_shell(manifest, shell)
     if written is not None and written.domains is not None:
-        return Place(f"runtime.sandbox.shells.{shell_name(manifest, shell)}.domains", written.at.of("domains"), own=persona is None)
+        return Place(f"runtime.sandbox.shells.{shell_name(manifest, shell)}.domains", written.at.location_of("domains"), own=persona is None)
     if sandbox.default_allowed_domains is not None:
-        return Place("runtime.sandbox.default_allowed_domains", sandbox.at.of("default_allowed_domains"), own=False)
+        return Place("runtime.sandbox.default_allowed_domains", sandbox.at.location_of("default_allowed_domains"), own=False)
     return Place("runtime.sandbox.default_allowed_domains", None, own=False, replaces=tuple(str(rule) for rule in shell.network.domains))
 
 
-def advice(decisions: Iterable[Decision], shells: Sequence[Policy], manifest: Manifest) -> Advice:
+def suggest_entries(decisions: Iterable[Decision], shells: Sequence[Policy], manifest: Manifest) -> Advice:
     """What would allow what was refused, by shell, without what is allowed by now."""
-    asked = [decided for decided in decisions if refused(decided) and decided.reason in {*_ENTRY_HELPS, "denied", "loopback-port"}]
-    named = [_Named(decided, host(decided.name)) for decided in asked]
+    asked = [decided for decided in decisions if was_refused(decided) and decided.reason in {*_ENTRY_HELPS, "denied", "loopback-port"}]
+    named = [_Named(decided, canonical_host(decided.name)) for decided in asked]
     invalid = {one.decided.name for one in named if not one.host}
     lines: list[str] = []
     for shell in shells:
         mine = [one for one in named if one.host and one.decided.shell == shell.name]
-        section = _section(shell, manifest, mine)
+        section = _suggest_for_shell(shell, manifest, mine)
         lines += ["", *section] if lines and section else section
     return Advice(tuple(lines), len(invalid))
 
 
-def _section(shell: Policy, manifest: Manifest, named: Sequence[_Named]) -> list[str]:
-    entries, loopback, denied = list(_entries(shell, named)), list(_loopback(shell, named)), list(_denied(named))
+def _suggest_for_shell(shell: Policy, manifest: Manifest, named: Sequence[_Named]) -> list[str]:
+    entries, loopback, denied = list(_entry_lines(shell, named)), list(_loopback_lines(shell, named)), list(_denied_lines(named))
     mode, written = shell.network.mode, written_shell(manifest, shell)
     reaches = mode.is_filtered
     # An empty list is no network, too, and could be longer.
     listed = mode is NetworkMode.FILTERED or (mode is NetworkMode.NONE and not (written and written.network is NetworkMode.NONE))
     lines: list[str] = []
     if entries and listed:
-        lines += [*_heading(shell.name, place(shell, manifest)), *entries]
+        lines += [*_heading_lines(shell.name, domain_list_for(shell, manifest)), *entries]
     if loopback and reaches:
         lines += [f"# shell {shell.name}: runtime.sandbox.shells.{shell_name(manifest, shell)}", *loopback]
     if denied and reaches:
@@ -176,7 +176,7 @@ def _section(shell: Policy, manifest: Manifest, named: Sequence[_Named]) -> list
     return lines
 
 
-def _heading(shell: str, into: Place) -> Iterator[str]:
+def _heading_lines(shell: str, into: Place) -> Iterator[str]:
     where = f" ({one_line(str(into.at))})" if into.at else ", which is not written"
     yield f"# shell {shell}: {into.name}{where}"
     if not into.own:
@@ -185,25 +185,25 @@ def _heading(shell: str, into: Place) -> Iterator[str]:
         yield f"# once it is written it replaces, so copy what is needed: {', '.join(into.replaces)}"
 
 
-def _entries(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
+def _entry_lines(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
     helped = [one for one in named if one.decided.reason in _ENTRY_HELPS and is_worth_listing(one.host)]
-    needed = [one for one in helped if one.decided.reason in _FLAGS or not decide(shell.network, one.host, one.decided.port).allowed]
+    needed = [one for one in helped if one.decided.reason in _FLAGS or not decide_host(shell.network, one.host, one.decided.port).allowed]
     present = {str(rule): rule for rule in shell.network.domains}
-    for entry, group in _by(needed, lambda one: one.entry):
+    for entry, group in _group_refusals_by(needed, lambda one: one.host_entry):
         flags = {_FLAGS[one.decided.reason] for one in group if one.decided.reason in _FLAGS}
         if needs_private(group[0].host):
             flags.add(Flag.ALLOW_PRIVATE)
         rule = present.get(entry)
-        if rule and all(_has(rule, flag) for flag in flags):
+        if rule and all(_has_flag(rule, flag) for flag in flags):
             continue  # it was let through since
         at = rule.origin.at if rule else None
-        line = f"- {_yaml(entry, flags)}  # {_history(group)}" + (f"; in place of {one_line(str(at))}" if at else "")
+        line = f"- {_entry_yaml(entry, flags)}  # {_refusal_history(group)}" + (f"; in place of {one_line(str(at))}" if at else "")
         # A command gets such a refusal whenever it likes: nobody is to paste it unread.
         weaker = flags & {Flag.NO_TLS, Flag.ALLOW_NO_SNI}
         yield f"# {line}; nobody would look whom it asks: remove the # only where that is meant" if weaker else line
 
 
-def _has(rule: DomainRule, flag: Flag) -> bool:
+def _has_flag(rule: DomainRule, flag: Flag) -> bool:
     match flag:
         case Flag.ALLOW_PRIVATE:
             return rule.allow_private
@@ -213,7 +213,7 @@ def _has(rule: DomainRule, flag: Flag) -> bool:
             return not rule.tls
 
 
-def _yaml(entry: str, flags: set[Flag]) -> str:
+def _entry_yaml(entry: str, flags: set[Flag]) -> str:
     if not flags:
         return entry if _PLAIN.fullmatch(entry) else f'"{entry}"'
     name = entry if _PLAIN.fullmatch(entry) and ":" not in entry else f'"{entry}"'
@@ -225,27 +225,27 @@ def _is_own_loopback(name: str) -> bool:
     return target is not None and is_own_loopback(target)
 
 
-def _loopback(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
+def _loopback_lines(shell: Policy, named: Iterable[_Named]) -> Iterator[str]:
     asked = [one for one in named if one.decided.reason == "loopback-port" and _is_own_loopback(one.host) and one.decided.port]
-    new = [(port, _history(group)) for port, group in _by(asked, lambda one: one.decided.port) if port not in shell.network.loopback]
+    new = [(port, _refusal_history(group)) for port, group in _group_refusals_by(asked, lambda one: one.decided.port) if port not in shell.network.loopback]
     if new:
         ports = sorted({*shell.network.loopback, *(port for port, _ in new)})
         yield f"loopback: [{', '.join(map(str, ports))}]  # " + "; ".join(f"{port} {history}" for port, history in new)
 
 
-def _denied(named: Iterable[_Named]) -> Iterator[str]:
+def _denied_lines(named: Iterable[_Named]) -> Iterator[str]:
     asked = [one for one in named if one.decided.reason == "denied"]
-    for (entry, line), group in _by(asked, lambda one: (one.entry, one.decided.line or "")):
+    for (entry, line), group in _group_refusals_by(asked, lambda one: (one.host_entry, one.decided.line or "")):
         by = f"the deny rule at {one_line(line)}" if line else "a deny rule"
-        yield f"# {entry} is refused by {by}  # {_history(group)}"
+        yield f"# {entry} is refused by {by}  # {_refusal_history(group)}"
 
 
-def _by(named: Iterable[_Named], key: Callable[[_Named], Any]) -> Iterator[tuple[Any, list[_Named]]]:
+def _group_refusals_by(named: Iterable[_Named], key: Callable[[_Named], Any]) -> Iterator[tuple[Any, list[_Named]]]:
     for value, group in groupby(sorted(named, key=key), key=key):
         yield value, list(group)
 
 
-def asked(shell: str, name: str, port: int, reason: str) -> Decision:
+def hypothetical_refusal(shell: str, name: str, port: int, reason: str) -> Decision:
     """A decision that nobody's request led to: what a launcher would write if there was one."""
     return Decision(
         time=_NEVER,
@@ -268,8 +268,8 @@ def asked(shell: str, name: str, port: int, reason: str) -> Decision:
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-def _history(group: Sequence[_Named]) -> str:
+def _refusal_history(group: Sequence[_Named]) -> str:
     if all(one.decided.time == _NEVER for one in group):
         return "asked for"
     times = "once" if len(group) == 1 else f"{len(group)} times"
-    return f"refused {times}, last {shown(max(one.decided.time for one in group))} UTC"
+    return f"refused {times}, last {format_time(max(one.decided.time for one in group))} UTC"

@@ -16,14 +16,14 @@ from wavegen.backends.sandboxes import rules_file
 from wavegen.core.errors import UsageError
 from wavegen.explain import remedies, suggestions
 from wavegen.explain.model import Answer, Verdict, fences_of
-from wavegen.explain.paths import path
-from wavegen.explain.tools import is_tool, tool
+from wavegen.explain.paths import explain_path
+from wavegen.explain.tools import explain_tool, is_tool
 from wavegen.launcher.egress import names
-from wavegen.launcher.egress.special_names import is_loopback
-from wavegen.manifest.decoder import suggestion
+from wavegen.launcher.egress.special_names import is_loopback_name
+from wavegen.manifest.decoder import suggest_spelling
 from wavegen.manifest.model import BackendName, Manifest, NetworkMode, Seccomp
 from wavegen.policy import defaults
-from wavegen.policy.host_rules import decide, origin_of
+from wavegen.policy.host_rules import decide_host, origin_of
 from wavegen.policy.model import Origin, PersonaPolicy, Plan, Policy
 from wavegen.project.loader import Project
 from wavegen.project.network_log import REASONS
@@ -50,7 +50,7 @@ class Asked:
     manifest: Manifest
 
     @property
-    def plan(self) -> Plan:
+    def project_plan(self) -> Plan:
         """The project's plan."""
         return self.project.plan
 
@@ -78,7 +78,7 @@ _VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def kinds(what: str, project: Project) -> tuple[Kind, ...]:
+def possible_kinds(what: str, project: Project) -> tuple[Kind, ...]:
     """Every meaning that fits the form of a word; a path where none does."""
     if _URL.fullmatch(what):
         return (Kind.HOST,)
@@ -86,40 +86,40 @@ def kinds(what: str, project: Project) -> tuple[Kind, ...]:
         return (Kind.PATH,)
     if _VARIABLE.fullmatch(what):
         return (Kind.VARIABLE,)
-    found = [kind for kind, fits in _fitting(what, project) if fits]
+    found = [kind for kind, fits in _match_kinds(what, project) if fits]
     return tuple(found) or (Kind.PATH,)
 
 
-def _fitting(what: str, project: Project) -> Iterator[tuple[Kind, bool]]:
+def _match_kinds(what: str, project: Project) -> Iterator[tuple[Kind, bool]]:
     there = os.path.lexists(os.path.join(project.root, what)) if what.isprintable() else False
     yield Kind.TOOL, is_tool(what)
     yield Kind.SYSCALL, what in NAMES
     yield Kind.HOST, bool(_HOST.fullmatch(what) or _NAME_WITH_PORT.fullmatch(what) or _ADDRESS6.fullmatch(what))
-    known = {rule.name for shell in project.plan.fences() for rule in shell.environment} | set(defaults.MADE_BY_THE_FENCE)
+    known = {rule.name for shell in project.plan.all_fences() for rule in shell.environment} | set(defaults.MADE_BY_THE_FENCE)
     yield Kind.VARIABLE, bool(_NAME.fullmatch(what)) and (what.isupper() or what in known)
     yield Kind.PATH, there or ("/" in what and not _URL.fullmatch(what) and "(" not in what)
 
 
-def explain(project: Project, what: str, kind: Kind, policies: tuple[Policy, ...], personas: tuple[PersonaPolicy, ...]) -> tuple[Answer, ...]:
+def explain_target(project: Project, what: str, kind: Kind, policies: tuple[Policy, ...], personas: tuple[PersonaPolicy, ...]) -> tuple[Answer, ...]:
     """The answers of these fences to a word that means a `kind`; of tools, those of the personas. Raises UsageError for what cannot be one."""
     asked = Asked(project=project, manifest=suggestions.manifest_of(project))
     match kind:
         case Kind.PATH:
-            return tuple(path(project, asked.manifest, policy, what) for policy in policies)
+            return tuple(explain_path(project, asked.manifest, policy, what) for policy in policies)
         case Kind.HOST:
-            return tuple(answer for policy in policies for answer in _host(asked, policy, what))
+            return tuple(answer for policy in policies for answer in _explain_host(asked, policy, what))
         case Kind.VARIABLE:
-            return tuple(_variable(asked, policy, what) for policy in policies)
+            return tuple(_explain_variable(asked, policy, what) for policy in policies)
         case Kind.SYSCALL:
-            return tuple(_syscall(asked, policy, what) for policy in policies)
+            return tuple(_explain_syscall(asked, policy, what) for policy in policies)
         case Kind.TOOL:
-            return tuple(answer for persona in personas for answer in tool(project.plan, asked.manifest, persona, what))
+            return tuple(answer for persona in personas for answer in explain_tool(project.plan, asked.manifest, persona, what))
 
 
 # --- hosts
 
 
-def _target(what: str) -> tuple[str, names.Target, tuple[int, ...]]:
+def _parse_host(what: str) -> tuple[str, names.Target, tuple[int, ...]]:
     """The host as it is shown, as the launcher knows it, and the ports that are meant."""
     text = what
     ports: tuple[int, ...] = (443, 80)
@@ -132,101 +132,103 @@ def _target(what: str) -> tuple[str, names.Target, tuple[int, ...]]:
     if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):  # noqa: PLR2004
         raise UsageError(f"'{what}' has no port from 1 to 65535", "write host or host:port")
     try:
-        target = names.target((host.removeprefix("*.") if host.startswith("*.") else host).encode("ascii"))
+        target = names.parse_target((host.removeprefix("*.") if host.startswith("*.") else host).encode("ascii"))
     except (names.BadNameError, UnicodeEncodeError) as bad:
         why = "it is not ASCII" if isinstance(bad, UnicodeEncodeError) else str(bad)
         raise UsageError(f"'{what}' is no host: {why}", "write a name, an IPv4 address, or an IPv6 one in brackets") from None
     return host, target, (int(port),) if colon else ports
 
 
-def _host(asked: Asked, policy: Policy, what: str) -> Iterator[Answer]:
-    host, target, ports = _target(what)
+def _explain_host(asked: Asked, policy: Policy, what: str) -> Iterator[Answer]:
+    host, target, ports = _parse_host(what)
     if host.startswith("*."):
         raise UsageError(f"'{what}' is a pattern, not a host", "name a host below it")
-    answers = [_reached(asked, policy, target, port) for port in ports]
+    answers = [_explain_connection(asked, policy, target, port) for port in ports]
     first = answers[0]
     # Two ports for one reason are one answer.
     if all((one.verdict, one.detail, one.origin, one.change) == (first.verdict, first.detail, first.origin, first.change) for one in answers[1:]):
-        yield replace(first, what=f"{target.authority()}" + (f":{ports[0]}" if len(ports) == 1 else ""))
+        yield replace(first, what=f"{target.authority_text()}" + (f":{ports[0]}" if len(ports) == 1 else ""))
         return
     yield from answers
 
 
-def _reached(asked: Asked, policy: Policy, target: names.Target, port: int) -> Answer:
+def _explain_connection(asked: Asked, policy: Policy, target: names.Target, port: int) -> Answer:
     network = policy.network
-    what = f"{target.authority()}:{port}"
+    what = f"{target.authority_text()}:{port}"
 
-    def answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
-        held = ("egress", *fences_of(asked.plan, policy)) if network.mode.is_filtered else fences_of(asked.plan, policy)
+    def build_host_answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
+        held = ("egress", *fences_of(asked.project_plan, policy)) if network.mode.is_filtered else fences_of(asked.project_plan, policy)
         return Answer(kind="host", what=what, shell=policy.name, verdict=verdict, detail=detail, origin=origin, fences=held, notes=notes, change=change)
 
     if not policy.fenced:
-        return answer(Verdict.ALLOWED, "no fence", policy.origin)
+        return build_host_answer(Verdict.ALLOWED, "no fence", policy.origin)
     if network.mode is NetworkMode.HOST:
-        change = (f"write `network: filtered` (or open, none) under {remedies.shell_key(asked.manifest, policy)}",)
-        return answer(Verdict.ALLOWED, "the host's network", network.origin, change=change, notes=("its loopback and LAN are reached, too",))
+        change = (f"write `network: filtered` (or open, none) under {remedies.describe_shell_key(asked.manifest, policy)}",)
+        return build_host_answer(Verdict.ALLOWED, "the host's network", network.origin, change=change, notes=("its loopback and LAN are reached, too",))
     if network.mode is NetworkMode.NONE:
-        return answer(Verdict.REFUSED, "no network", network.origin, change=remedies.host(asked.manifest, policy, (str(target), port), "not-listed"))
-    found = decide(network, target, port)
+        return build_host_answer(
+            Verdict.REFUSED, "no network", network.origin, change=remedies.allow_host_remedy(asked.manifest, policy, (str(target), port), "not-listed")
+        )
+    found = decide_host(network, target, port)
     rule = origin_of(network, found.rule)
     origin = rule or network.origin
     if found.allowed:
         private = found.rule is not None and found.rule.allow_private
         says = "its addresses may be private ones, as the entry says" if private else "its addresses must be public ones"
-        judged = bool(target.name) and not is_loopback(target.name)
-        return answer(Verdict.ALLOWED, f"by {found.rule}", origin, notes=(says,) if judged else ())
-    remedy = remedies.host(asked.manifest, policy, (str(target), port), found.reason, rule)
-    return answer(Verdict.REFUSED, REASONS.get(found.reason, found.reason), origin, change=remedy)
+        judged = bool(target.name) and not is_loopback_name(target.name)
+        return build_host_answer(Verdict.ALLOWED, f"by {found.rule}", origin, notes=(says,) if judged else ())
+    remedy = remedies.allow_host_remedy(asked.manifest, policy, (str(target), port), found.reason, rule)
+    return build_host_answer(Verdict.REFUSED, REASONS.get(found.reason, found.reason), origin, change=remedy)
 
 
 # --- variables
 
 
-def _variable(asked: Asked, policy: Policy, what: str) -> Answer:
+def _explain_variable(asked: Asked, policy: Policy, what: str) -> Answer:
     match = _VARIABLE.fullmatch(what)
     name = match[1] if match else what
     if not _NAME.fullmatch(name):
         raise UsageError(f"'{what}' cannot name a variable", "letters, digits and _")
 
-    def answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
-        fences = fences_of(asked.plan, policy)
+    def build_variable_answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
+        fences = fences_of(asked.project_plan, policy)
         return Answer(kind="variable", what=name, shell=policy.name, verdict=verdict, detail=detail, origin=origin, fences=fences, notes=notes, change=change)
 
     rule = next((rule for rule in reversed(policy.environment) if rule.name == name), None)
     if not policy.fenced:
-        return answer(Verdict.ALLOWED, "no fence: the host's", policy.origin)
+        return build_variable_answer(Verdict.ALLOWED, "no fence: the host's", policy.origin)
     if rule and rule.value is not None:
-        return answer(Verdict.ALLOWED, f"set to {rule.value}; the host's value stays outside", rule.origin)
+        return build_variable_answer(Verdict.ALLOWED, f"set to {rule.value}; the host's value stays outside", rule.origin)
     if name in defaults.MADE_BY_THE_FENCE:
-        return answer(Verdict.ALLOWED, "set by the fence; the host's value stays outside", Origin("each shell has its own"))
+        return build_variable_answer(Verdict.ALLOWED, "set by the fence; the host's value stays outside", Origin("each shell has its own"))
     if rule:
         notes: tuple[str, ...] = () if name in os.environ else ("it is not set here and now",)
         if name in defaults.OF_THE_SYSTEM and not rule.origin.at:
             notes += ("not in containers, which have the system of their image",)
         change: tuple[str, ...] = (f"remove {name} from env_passthrough at {rule.origin.at}",) if rule.origin.at else ()
-        return answer(Verdict.ALLOWED, "the host's value", rule.origin, change=change, notes=notes)
-    danger = defaults.danger(name)
+        return build_variable_answer(Verdict.ALLOWED, "the host's value", rule.origin, change=change, notes=notes)
+    danger = defaults.variable_danger(name)
     notes = (f"{name} {danger}",) if danger else ()
     origin = Origin("variables arrive where a line lists them")
-    return answer(Verdict.REFUSED, "not there", origin, change=remedies.variable(asked.manifest, policy, name), notes=notes)
+    return build_variable_answer(Verdict.REFUSED, "not there", origin, change=remedies.allow_variable_remedy(asked.manifest, policy, name), notes=notes)
 
 
 # --- system calls
 
 
-def _syscall(asked: Asked, policy: Policy, name: str) -> Answer:
+def _explain_syscall(asked: Asked, policy: Policy, name: str) -> Answer:
     if name not in NAMES:
-        raise UsageError(f"'{name}' is not a system call", suggestion(name, tuple(NAMES)) or "write its name as strace(1) does")
-    alone = policy.fenced and asked.plan.backend is BackendName.LANDLOCK
+        raise UsageError(f"'{name}' is not a system call", suggest_spelling(name, tuple(NAMES)) or "write its name as strace(1) does")
+    alone = policy.fenced and asked.project_plan.backend is BackendName.LANDLOCK
     found = (rules_file.landlock_filter if alone else rules_file.filter_of_shell)(policy)
 
-    def answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
+    def build_syscall_answer(verdict: Verdict, detail: str, origin: Origin, *, change: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Answer:
         held = (f"seccomp ({found.name})",) if found else ()
         return Answer(kind="syscall", what=name, shell=policy.name, verdict=verdict, detail=detail, origin=origin, fences=held, notes=notes, change=change)
 
     if found is None:
-        return answer(Verdict.ALLOWED, "no filter", policy.seccomp_origin if policy.fenced else policy.origin)
-    rules = found.about(name)
+        return build_syscall_answer(Verdict.ALLOWED, "no filter", policy.seccomp_origin if policy.fenced else policy.origin)
+    rules = found.rules_about(name)
     # A last rule without conditions decides whatever the earlier ones leave.
     last = next((rule.action for rule in rules if not rule.when), found.default)
     steered = [rule for rule in rules if rule.when]
@@ -234,13 +236,15 @@ def _syscall(asked: Asked, policy: Policy, name: str) -> Answer:
     origin = policy.seccomp_allow_origin if name in policy.seccomp_allow else policy.seccomp_origin
     notes = tuple(f"{rule.action.name} if {' and '.join(map(str, rule.when))} ({rule.why})" for rule in steered)
     if last is Action.ALLOW:
-        return answer(
+        return build_syscall_answer(
             Verdict.PARTLY if steered else Verdict.ALLOWED, "let through, but for some arguments" if steered else f"let through ({reason})", origin, notes=notes
         )
-    return answer(Verdict.REFUSED, f"{last.name} ({reason})", origin, change=_let_through(asked, policy, name, steered=bool(steered)), notes=notes)
+    return build_syscall_answer(
+        Verdict.REFUSED, f"{last.name} ({reason})", origin, change=_allow_syscall_remedy(asked, policy, name, steered=bool(steered)), notes=notes
+    )
 
 
-def _let_through(asked: Asked, policy: Policy, name: str, *, steered: bool) -> tuple[str, ...]:
+def _allow_syscall_remedy(asked: Asked, policy: Policy, name: str, *, steered: bool) -> tuple[str, ...]:
     if steered:
         return ()
     try:
@@ -248,9 +252,9 @@ def _let_through(asked: Asked, policy: Policy, name: str, *, steered: bool) -> t
     except UnknownCallError as bad:
         return (f"nothing: {bad.what} ({bad.hint})",)
     sandbox = asked.manifest.runtime.sandbox
-    where = remedies.listed(sandbox.at if sandbox else None, "seccomp_allow", "runtime.sandbox.seccomp_allow")
+    where = remedies.describe_list_key(sandbox.at if sandbox else None, "seccomp_allow", "runtime.sandbox.seccomp_allow")
     nested = frozenset(refused_calls(nested=False)) - frozenset(refused_calls(nested=True))
-    more = (f"or write `nested: true` under {remedies.shell_key(asked.manifest, policy)}, if sandboxes are to work inside",) if name in nested else ()
+    more = (f"or write `nested: true` under {remedies.describe_shell_key(asked.manifest, policy)}, if sandboxes are to work inside",) if name in nested else ()
     usual = filter_of(Seccomp.DEFAULT, nested=policy.nested)
-    strict = policy.seccomp is Seccomp.STRICT and usual is not None and usual.decide(name) is Action.ALLOW
+    strict = policy.seccomp is Seccomp.STRICT and usual is not None and usual.action_for(name) is Action.ALLOW
     return (f"add `{name}` to {where}", *more, *(("or write `seccomp: default`",) if strict else ()))

@@ -31,7 +31,7 @@ class Descriptors:
         self.handles: list[int] = []
         self.expected: list[tuple[int, int, str]] = []
 
-    def add(self, handle: int) -> str:
+    def add_descriptor(self, handle: int) -> str:
         """Hand a descriptor over; its number as a word."""
         posix.set_inheritable(handle, True)
         self.handles.append(handle)
@@ -43,9 +43,9 @@ class Descriptors:
         while data:
             data = data[posix.write(handle, data) :]
         posix.lseek(handle, 0, 0)
-        return self.add(handle)
+        return self.add_descriptor(handle)
 
-    def close(self) -> None:
+    def close_copies(self) -> None:
         """Close this process's own copies."""
         for handle in self.handles:
             posix.close(handle)
@@ -64,9 +64,9 @@ def option_words(rules: Rules) -> list[tuple[tuple[str, ...], str]]:
         (("--cap-drop", "ALL"), "default: real root would keep its capabilities and could undo every mount"),
         (("--die-with-parent",), "default: nothing outlives the launcher"),
     ]
-    if rules.value("network") != "host":
-        found.append((("--unshare-net",), rules.origin("network")))
-    if not rules.value("nested"):
+    if rules.setting_value("network") != "host":
+        found.append((("--unshare-net",), rules.setting_origin("network")))
+    if not rules.setting_value("nested"):
         found.append((("--disable-userns",), "default: no namespaces inside: each would open more of the kernel"))
     return found
 
@@ -110,7 +110,7 @@ def mount_words(mounts: Sequence[Mount], size: str) -> list[tuple[tuple[str, ...
 def takes_descriptors(host: RealHost, bwrap: str) -> bool:
     """Whether a bwrap knows --bind-fd: asked of the program's own text, as to start it takes as long as all the rest."""
     try:
-        text = host.read(bwrap, _LARGEST_PROGRAM)
+        text = host.read_host_file(bwrap, _LARGEST_PROGRAM)
     except OSError:
         return False
     return b"bind-fd" in text
@@ -121,16 +121,16 @@ def open_mounts(host: RealHost, mounts: Sequence[Mount], size: str, descriptors:
     found: list[str] = []
     for mount, (words, _) in zip(mounts, mount_words(mounts, size)):
         if mount.kind in (RO_BIND, BIND):
-            handle = _open(host, mount)
+            handle = _open_mount_source(host, mount)
             if by_descriptor:
-                found += [f"{words[0]}-fd", descriptors.add(handle), mount.target]
+                found += [f"{words[0]}-fd", descriptors.add_descriptor(handle), mount.target]
             else:
                 status = posix.fstat(handle)
                 descriptors.expected.append((status.st_dev, status.st_ino, mount.target))
                 posix.close(handle)
                 found += words
         elif mount.kind == FILE:
-            found += [*words[:-2], descriptors.add_bytes(_content(host, mount)), mount.target]
+            found += [*words[:-2], descriptors.add_bytes(_read_mount_content(host, mount)), mount.target]
         else:
             found += words
     for words, _ in mount_words(mounts, size)[len(mounts) :]:
@@ -138,22 +138,22 @@ def open_mounts(host: RealHost, mounts: Sequence[Mount], size: str, descriptors:
     return found
 
 
-def _open(host: RealHost, mount: Mount) -> int:
+def _open_mount_source(host: RealHost, mount: Mount) -> int:
     try:
-        return host.open(mount.source)
+        return host.open_without_links(mount.source)
     except FileNotFoundError:
         if not mount.anchors:
             raise CannotStartError(f"{mount.source} is gone", "start again") from None
     except OSError as failed:
         raise CannotStartError(f"{mount.source} cannot be opened: {failed.strerror}", "start again; if that does not help, look at what it is now") from None
     host.make_directories(mount.source)
-    return host.open(mount.source)
+    return host.open_without_links(mount.source)
 
 
-def _content(host: RealHost, mount: Mount) -> bytes:
+def _read_mount_content(host: RealHost, mount: Mount) -> bytes:
     if mount.data is not None:
         return mount.data
     try:
-        return host.read(mount.source, _MOST_OF_A_FILE)
+        return host.read_host_file(mount.source, _MOST_OF_A_FILE)
     except OSError as failed:
         raise CannotStartError(f"{mount.source} cannot be read: {failed.strerror}", "start again; if that does not help, look at what it is now") from None

@@ -36,13 +36,13 @@ def must_be_utf8(what: str, texts: Sequence[str]) -> None:
         raise CannotStartError(f"{what} that is not UTF-8 cannot be handed to a container", "use UTF-8") from None
 
 
-def field(name: str, value: str) -> str:
+def quote_mount_field(name: str, value: str) -> str:
     """A field of a line of comma separated values (RFC 4180), as --mount reads it. Go's reader takes the CR from each CRLF, also in quotes."""
     value = value.replace('"', '""').replace("\r\n", "\r\r\n")
     return f'"{name}={value}"'
 
 
-def to_docker(mounts: Sequence[Mount], run: RunDirectory) -> list[str]:
+def docker_mount_words(mounts: Sequence[Mount], run: RunDirectory) -> list[str]:
     """The words of all mounts, whose mount points are made where an engine would make them on the host. Raises CannotStartError."""
     words: list[str] = []
     known = {mount.target: mount for mount in mounts}
@@ -58,14 +58,14 @@ def to_docker(mounts: Sequence[Mount], run: RunDirectory) -> list[str]:
         elif kind == DEV_BIND:
             words += run.device_words(mount)
         elif kind in (RO_BIND, BIND):
-            words += run.bind(mount.source, target, read_only=read_only)
+            words += run.bind_mount_words(mount.source, target, read_only=read_only)
             # An engine's read-only holds for one mount: what the host has mounted below would be writable.
             for below in run.host_mounts() if read_only else ():
                 shown = target.rstrip("/") + below[len(mount.source.rstrip("/")) :]
                 if below != mount.source and is_within(below, mount.source) and shown not in known:
-                    words += run.bind(below, shown, read_only=True)
+                    words += run.bind_mount_words(below, shown, read_only=True)
         elif kind in (EMPTY, MASK, FILE):
-            words += run.bind(run.made_for(mount), target, read_only=True)
+            words += run.bind_mount_words(run.make_mount_source(mount), target, read_only=True)
     return words
 
 
@@ -89,25 +89,25 @@ class RunDirectory:
         self.is_podman = False
         self._host_mounts: tuple[str, ...] | None = None
 
-    def prepare(self) -> list[str]:
+    def fill_run_directory(self) -> list[str]:
         """Make what the container is handed; the names of starts that left their containers behind. Raises CannotStartError."""
         if self.is_shown:
             return []
         inside = f"{self.path}/inside"
         try:
-            abandoned = self._sweep()
+            abandoned = self._remove_abandoned()
             self.host.make_directories(inside)
             posix.mkdir(f"{self.path}/made", 0o700)
             posix.close(posix.open(f"{self.path}/nothing", posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0))
             for name in _HANDED_OVER:
-                self.write(f"{inside}/{name}", self.host.read(f"{self.session.own}/inside/{name}", _LARGEST), 0o444)
+                self.write_new_file(f"{inside}/{name}", self.host.read_host_file(f"{self.session.own}/inside/{name}", _LARGEST), 0o444)
             posix.mkfifo(f"{inside}/report", 0o600)
             self.report = posix.open(f"{inside}/report", posix.O_RDWR | posix.O_NONBLOCK | posix.O_CLOEXEC)
             posix.chmod(f"{inside}/report", 0o200)  # what is said there is for this launcher alone
-            if self.rules.is_proxied:
+            if self.rules.filters_connections:
                 self.channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 # Whatever the path's length, of which a socket's address has 107 bytes.
-                handle = self.host.open(inside)
+                handle = self.host.open_without_links(inside)
                 self.channel.bind(f"/proc/self/fd/{handle}/channel")
                 posix.close(handle)
                 posix.chmod(f"{inside}/channel", 0o600)
@@ -115,13 +115,13 @@ class RunDirectory:
             if not self.host.uid:
                 for path in (inside, f"{inside}/report", *([f"{inside}/channel"] if self.channel else [])):
                     posix.chown(path, self.uid, self.gid, follow_symlinks=False)
-                if self.rules.value("home") == "private":
+                if self.rules.setting_value("home") == "private":
                     self._give_home()
         except OSError as failed:
             raise CannotStartError(f"{self.path} cannot be filled: {failed.strerror}", "make room there") from None
         return abandoned
 
-    def _sweep(self) -> list[str]:
+    def _remove_abandoned(self) -> list[str]:
         """Remove what starts have left that were killed with their watchdog, or before it was there; their names."""
         found = []
         above = self.path.rpartition("/")[0]
@@ -138,7 +138,7 @@ class RunDirectory:
                 found.append(name)
         return found
 
-    def write(self, path: str, data: bytes, mode: int) -> None:
+    def write_new_file(self, path: str, data: bytes, mode: int) -> None:
         """Make a file. Raises OSError."""
         handle = posix.open(path, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
         with open(handle, "wb") as stream:
@@ -147,7 +147,7 @@ class RunDirectory:
 
     def _give_home(self) -> None:
         """To the owner; what is in it may be a command's, and is left alone but for the file that was made for zsh."""
-        handle = self.host.open(f"{self.places.private}/home")
+        handle = self.host.open_without_links(f"{self.places.private}/home")
         if posix.fstat(handle).st_uid != self.uid:
             posix.chown(f"/proc/self/fd/{handle}", self.uid, self.gid)
         with AsOwner(self.uid, self.gid):
@@ -161,7 +161,7 @@ class RunDirectory:
 
     # --- mounts
 
-    def bind(self, source: str, target: str, *, read_only: bool) -> list[str]:
+    def bind_mount_words(self, source: str, target: str, *, read_only: bool) -> list[str]:
         """The words of a bind mount, which is compared inside."""
         if not self.is_shown:
             try:
@@ -171,9 +171,9 @@ class RunDirectory:
             if S_ISLNK(status.st_mode):
                 raise CannotStartError(f"{source} is a symlink where something is mounted", "remove it")
             self.expected.append((f"{status.st_dev}:{status.st_ino}", target, read_only))
-        return ["--mount", f"type=bind,{field('source', source)},{field('target', target)}{',readonly' if read_only else ''}"]
+        return ["--mount", f"type=bind,{quote_mount_field('source', source)},{quote_mount_field('target', target)}{',readonly' if read_only else ''}"]
 
-    def made_for(self, mount: Mount) -> str:
+    def make_mount_source(self, mount: Mount) -> str:
         """What is shown in place of an EMPTY, a MASK or a FILE: something in the run directory."""
         if mount.kind == MASK:
             return f"{self.path}/nothing"
@@ -186,7 +186,7 @@ class RunDirectory:
             except FileExistsError:
                 pass
         else:
-            self.write(path, self.host.read(mount.source, _LARGEST), 0o444)
+            self.write_new_file(path, self.host.read_host_file(mount.source, _LARGEST), 0o444)
         return path
 
     def make_mount_point(self, mount: Mount, known: dict[str, Mount]) -> None:
@@ -199,14 +199,14 @@ class RunDirectory:
             return  # in the image, or in a file system of the container's own
         try:
             directory = mount.anchors or mount.kind in (EMPTY, SCRATCH) or (mount.kind != MASK and S_ISDIR(self.host.lstat(mount.source).st_mode))
-            source = self.made_for(base) if base.kind == EMPTY else base.source
-            self._make(source, target[len(above) + 1 :].split("/"), directory=directory, as_owner=base.kind != EMPTY)
+            source = self.make_mount_source(base) if base.kind == EMPTY else base.source
+            self._make_mount_target(source, target[len(above) + 1 :].split("/"), directory=directory, as_owner=base.kind != EMPTY)
         except OSError as failed:
             what = "is a symlink where something is mounted" if failed.errno in (20, 40) else f"cannot be mounted on: {failed.strerror}"
             raise CannotStartError(f"{failed.filename or target} {what}", "remove it") from None
 
-    def _make(self, base: str, parts: list[str], *, directory: bool, as_owner: bool) -> None:
-        handle, path = self.host.open(base), base
+    def _make_mount_target(self, base: str, parts: list[str], *, directory: bool, as_owner: bool) -> None:
+        handle, path = self.host.open_without_links(base), base
         with AsOwner(self.uid if as_owner else 0, self.gid):
             for number, part in enumerate(parts, 1):
                 path = f"{path}/{part}"
@@ -232,7 +232,7 @@ class RunDirectory:
             raise CannotStartError(f"{target}: no engine makes an empty directory at a path with a colon", "write home: private")
         # The command's own, as runc gives it the mode of what the image has there. Of the two only docker knows uid=, and only podman U.
         owner = ",U" if self.is_podman else f",uid={self.uid},gid={self.gid}"
-        return ["--tmpfs", f"{target}:rw,exec,nosuid,nodev,size={self.rules.value('tmpfs_size')},mode={mode}{owner}"]
+        return ["--tmpfs", f"{target}:rw,exec,nosuid,nodev,size={self.rules.setting_value('tmpfs_size')},mode={mode}{owner}"]
 
     def device_words(self, mount: Mount) -> list[str]:
         """A device, or a directory of devices; what else is in /dev is shown read-only."""
@@ -241,16 +241,16 @@ class RunDirectory:
         mode = self.host.lstat(mount.source).st_mode
         if S_ISDIR(mode) or S_ISCHR(mode) or S_ISBLK(mode):
             return ["--device", f"{mount.source}:{mount.target}"]
-        return self.bind(mount.source, mount.target, read_only=True)
+        return self.bind_mount_words(mount.source, mount.target, read_only=True)
 
     def host_mounts(self) -> tuple[str, ...]:
         """Where the host has mounted something."""
         if self._host_mounts is None:
             with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
-                self._host_mounts = tuple(dict.fromkeys(_unescape(line.split(" ")[4]) for line in stream))
+                self._host_mounts = tuple(dict.fromkeys(_unescape_mountinfo(line.split(" ")[4]) for line in stream))
         return self._host_mounts
 
-    def remove(self) -> None:
+    def remove_run_directory(self) -> None:
         """Remove it; what cannot be removed stays."""
         remove_tree(self.path)
 
@@ -300,7 +300,7 @@ def mount_line(target: str, read_only: bool) -> str:  # noqa: FBT001
     return f"{target} {'ro' if read_only else 'any'}\n"
 
 
-def _unescape(path: str) -> str:
+def _unescape_mountinfo(path: str) -> str:
     for plain, written in reversed(_ESCAPES):
         path = path.replace(written, plain)
     return path

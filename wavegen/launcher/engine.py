@@ -6,7 +6,7 @@ import posix
 import time
 
 from . import libc
-from .errors import CannotStartError, printable
+from .errors import CannotStartError, escape_unprintable
 from .places import SYSTEM_PATH
 from .symlinks import is_within, resolve_path
 
@@ -44,16 +44,16 @@ class Engine:
         self.how_to_install = (
             "install it: apt install podman" if self.is_podman else "install it: apt install docker.io, or WAVEGEN_CONTAINER=podman for podman"
         )
-        self.program = session.program(self.kind)
+        self.program = session.locate_program(self.kind)
         self.image_variables: list[str] = []
         self._image = ""
         self._asked: list[tuple[str, object]] = []
         self.uid, self.gid = posix.geteuid(), posix.getegid()
         if self.program:
-            self.environment = self._environment()
+            self.environment = self._client_environment()
             self._choose_owner()
 
-    def _environment(self) -> dict[str, str]:
+    def _client_environment(self) -> dict[str, str]:
         """The client's own variables: the caller's would name settings, hooks and plugins, which a project's `.env` could set."""
         home = self.places.home
         found = {"PATH": SYSTEM_PATH, "HOME": home, "LANG": "C.UTF-8", "PODMAN_IGNORE_CGROUPSV1_WARNING": "1"}
@@ -61,7 +61,7 @@ class Engine:
             self._refuse_written(path)
         if not self.is_podman:
             found["DOCKER_CONFIG"] = f"{self.places.state}/no-settings"  # those of a user put proxies, with their passwords, into every container
-            host = self._endpoint()
+            host = self._daemon_endpoint()
             return {**found, "DOCKER_HOST": host} if host else found
         runtime = self.caller.get("XDG_RUNTIME_DIR", "")
         if self.session.host.uid and runtime.startswith("/"):
@@ -85,7 +85,7 @@ class Engine:
             if any(is_within(name, place) or is_within(place, name) for name in (path, real)) and place != self.places.state:
                 raise CannotStartError(f"a shell may write {path}, which {self.kind} obeys", "grant no place there, or use bubblewrap")
 
-    def _endpoint(self) -> str:
+    def _daemon_endpoint(self) -> str:
         """Where docker's daemon listens; empty for its usual place. A remote one would look for the project on its own machine."""
         host = self.caller.get("DOCKER_HOST", "") or self._endpoint_of_context()
         if not host:
@@ -105,10 +105,10 @@ class Engine:
 
         directory = f"{self.places.home}/.docker"
         try:
-            name = json.loads(self.session.host.read(f"{directory}/config.json", _LARGEST)).get("currentContext") or "default"
+            name = json.loads(self.session.host.read_host_file(f"{directory}/config.json", _LARGEST)).get("currentContext") or "default"
             if name == "default":
                 return ""
-            found = json.loads(self.session.host.read(f"{directory}/contexts/meta/{sha256(name.encode()).hexdigest()}/meta.json", _LARGEST))
+            found = json.loads(self.session.host.read_host_file(f"{directory}/contexts/meta/{sha256(name.encode()).hexdigest()}/meta.json", _LARGEST))
             return str(found["Endpoints"]["docker"]["Host"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return ""
@@ -128,7 +128,7 @@ class Engine:
 
     # --- what the engine says
 
-    def ask(self, image: str) -> None:
+    def query_engine(self, image: str) -> None:
         """Ask about the engine and the image, both at once: each takes a daemon as long as bwrap takes for a whole start."""
         import subprocess
 
@@ -142,7 +142,7 @@ class Engine:
             )  # fmt: skip
             self._asked.append((what, process))
 
-    def _answers(self) -> Iterator[tuple[str, int, list[str]]]:
+    def _collect_answers(self) -> Iterator[tuple[str, int, list[str]]]:
         import subprocess
 
         until = time.monotonic() + PATIENCE
@@ -155,10 +155,10 @@ class Engine:
                 raise CannotStartError(f"{self.kind} does not answer", f"see whether it runs: {self.kind} info") from None
             yield what, process.returncode, said.decode("utf-8", "replace").splitlines()  # type: ignore[attr-defined]
 
-    def hear(self) -> list[str]:
+    def read_engine_answers(self) -> list[str]:
         """The words that come of the answers. Raises CannotStartError where the engine cannot start this container."""
         try:
-            answers = {what: (status, lines) for what, status, lines in self._answers()}
+            answers = {what: (status, lines) for what, status, lines in self._collect_answers()}
         except KeyboardInterrupt:
             posix._exit(130)  # noqa: SLF001  the clients end with this process
         words = self._podman_words() if self.is_podman else self._docker_words(*answers["info"], answers["image"][1])
@@ -175,7 +175,7 @@ class Engine:
             elif line.startswith("system=") and "Docker Desktop" in line:
                 raise CannotStartError(
                     "Docker Desktop runs containers in a virtual machine, which shares no sockets with this one",
-                    f"start it by compose: cd .wavegen/docker && docker compose run --rm {self.session.rules.value('shell')}",
+                    f"start it by compose: cd .wavegen/docker && docker compose run --rm {self.session.rules.setting_value('shell')}",
                 )
             elif line.startswith("system=") and not line.startswith("system=linux"):
                 raise CannotStartError(f"docker runs containers of {line[7:]}", "switch it to Linux containers")
@@ -193,7 +193,7 @@ class Engine:
                 words += ["--userns", "host"]
             elif line.startswith("name=selinux"):
                 words += self._label_words()
-            elif line in _UNBOUNDED and (line[:3] != "CPU" or self.session.rules.value("cpus")):
+            elif line in _UNBOUNDED and (line[:3] != "CPU" or self.session.rules.setting_value("cpus")):
                 raise CannotStartError(
                     f"this machine's docker cannot bound {_UNBOUNDED[line]}", "let the kernel hand control groups to it: see the warnings of `docker info`"
                 )
@@ -212,11 +212,11 @@ class Engine:
             )
         if "podman" in said or "define." in said:
             raise CannotStartError(f"the docker at {self.program} is podman", "say so: WAVEGEN_CONTAINER=podman")
-        raise CannotStartError(f"docker's daemon gives no information: {printable(lines[0]) if lines else ''}", "try: docker info")
+        raise CannotStartError(f"docker's daemon gives no information: {escape_unprintable(lines[0]) if lines else ''}", "try: docker info")
 
     def _processor_words(self, there: int) -> list[str]:
         """More processors than there are would be an error."""
-        wanted = int(self.session.rules.value("cpus") or 0)
+        wanted = int(self.session.rules.setting_value("cpus") or 0)
         cpus = min(wanted, there * 100_000)
         return ["--cpus", f"{cpus // 100_000}.{cpus % 100_000:05d}"] if cpus else []
 
@@ -245,14 +245,14 @@ class Engine:
         rules, is_user = self.session.rules, self.session.host.uid != 0
         words = [*_PODMAN, *self._processor_words(posix.sysconf("SC_NPROCESSORS_ONLN"))]
         words += ["--userns", "keep-id"] if is_user else self._own_limits()
-        if rules.value("network") != "host":
+        if rules.setting_value("network") != "host":
             words += ["--sysctl", "net.ipv4.ip_unprivileged_port_start=0"]
         if posix.access("/sys/fs/selinux/enforce", posix.F_OK):
             words += self._label_words()
         # What --init starts is a package of its own, which podman can do without. Any that needs no library of the image does it.
         places = ("/usr/libexec/podman", "/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/lib/podman")
         if not any(posix.access(f"{place}/catatonit", posix.X_OK) for place in places):
-            first = next(filter(None, map(self.session.program, ("catatonit", "tini-static", "docker-init"))), "")
+            first = next(filter(None, map(self.session.locate_program, ("catatonit", "tini-static", "docker-init"))), "")
             words += ["--init-path", first] if first else []
         if is_user and not posix.access("/sys/fs/cgroup/cgroup.controllers", posix.F_OK):
             if not self.session.arguments.wants_print:
@@ -284,13 +284,15 @@ class Engine:
                 is_local = image.startswith(("wavegen/", "localhost/"))
                 build, fetch = f"build it: {self.kind} build -t {image} .wavegen/docker", f"fetch it: {self.kind} pull {image}; or {self.kind} load"
                 raise CannotStartError(f"the image {image} is not here", build if is_local else fetch)
-            raise CannotStartError(f"{self.kind} says of the image {image}: {printable(lines[0]) if lines else ''}", f"try: {self.kind} image inspect {image}")
-        from .container_mounts import field
+            raise CannotStartError(
+                f"{self.kind} says of the image {image}: {escape_unprintable(lines[0]) if lines else ''}", f"try: {self.kind} image inspect {image}"
+            )
+        from .container_mounts import quote_mount_field
 
         for line in lines:
             if line.startswith("volume="):
                 # It would be a directory on the disk, writable whatever --read-only says.
-                words += ["--mount", f"type=tmpfs,{field('target', line[7:])},tmpfs-size={self.session.rules.value('tmpfs_size')}"]
+                words += ["--mount", f"type=tmpfs,{quote_mount_field('target', line[7:])},tmpfs-size={self.session.rules.setting_value('tmpfs_size')}"]
             elif line.startswith("variable="):
                 self.image_variables.append(line[9:].partition("=")[0])
                 stores = f":{self.caller.get('PATH', '')}"
@@ -302,26 +304,26 @@ class Engine:
 
     def state_of(self, name: str) -> str:
         """What the engine says of a container: created, running, exited, ...; empty where it says nothing."""
-        return (self._quietly("container", "inspect", "-f", "{{.State.Status}}", name) or "").strip()
+        return (self._run_client_quietly("container", "inspect", "-f", "{{.State.Status}}", name) or "").strip()
 
     def remove_unstarted(self, name: str) -> None:
         """Remove a container; the engine refuses that where it runs."""
-        self._quietly("rm", name)
+        self._run_client_quietly("rm", name)
 
-    def remove(self, name: str) -> bool:
+    def remove_container(self, name: str) -> bool:
         """End a container and remove it; whether it is gone."""
         for _ in range(15):
-            said = self._quietly("rm", "-f", name)
+            said = self._run_client_quietly("rm", "-f", name)
             # A client names what it has removed, or says that there is none; podman may say nothing of one that never was.
             if said is not None and (said.strip() == name or any(part in said for part in _GONE)):
                 return True
-            asked = self._quietly("container", "inspect", "-f", ".", name)
+            asked = self._run_client_quietly("container", "inspect", "-f", ".", name)
             if asked is not None and any(part in asked for part in _GONE):
                 return True
             time.sleep(0.1)
         return False
 
-    def _quietly(self, *words: str) -> str | None:
+    def _run_client_quietly(self, *words: str) -> str | None:
         import subprocess
 
         try:

@@ -38,7 +38,7 @@ def command_environment(rules: Rules, places: Places, caller: dict[str, str], *,
     found.update((name, value) for name, value, _ in rules.lists["env"])
     found.update(HOME=places.home, PATH=absolute_path(caller.get("PATH", "")), SHELL=shell)
     if interactive:
-        name = rules.value("shell")
+        name = rules.setting_value("shell")
         found.update(PS1=f"({name}) \\w\\$ ", debian_chroot=name)
     return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from _stat import S_ISDIR, S_ISLNK, S_ISREG
 
-from .errors import CannotStartError, printable
+from .errors import CannotStartError, escape_unprintable
 from .git_config import COMMAND, INCLUDE, named_kind, split_command
 from .git_files import MOST_NAMES, GitFiles, is_at_or_below, join_path, parent_of, quote_path
 
@@ -63,7 +63,7 @@ class GitRule:
         return f"GitRule({self.access!r}, {self.path!r}, {self.reason!r})"
 
 
-def survey(
+def survey_repositories(
     host: Host, project: str, *, home: str, kept: str, writable: tuple[str, ...] = (), budget: int = MOST_RULES, borrows: bool = True
 ) -> tuple[GitRule, ...]:
     """Rules for all repositories in the project (three deep) and in other writable directories (two deep), shallow before deep.
@@ -74,28 +74,28 @@ def survey(
     objects that are shown.
     """
     look = _Survey(host, project, home, kept, writable, budget, borrows=borrows)
-    look.look_around()
-    return look.finish()
+    look.collect_git_rules()
+    return look.finish_git_rules()
 
 
-def unreachable(host: Host, project: str, *, home: str, kept: str, writable: tuple[str, ...] = ()) -> str | None:
+def explain_unusable_git(host: Host, project: str, *, home: str, kept: str, writable: tuple[str, ...] = ()) -> str | None:
     """Why git does not work, or only reads, in a shell of this project, and what to do; None where it works."""
     look = _Survey(host, project, home, kept, writable, MOST_RULES)
-    look.look_around()
-    return printable("; ".join(look.notes)) or None
+    look.collect_git_rules()
+    return escape_unprintable("; ".join(look.notes)) or None
 
 
 def git_directories(host: Host, project: str, *, home: str) -> tuple[str, ...]:
     """The git directories in a project that are a repository of their own: not entries of linked worktrees, which lead to one. Raises as `survey`."""
     look = _Survey(host, project, home, "/", (), MOST_RULES)
-    look.look_around()
-    return tuple(sorted(git for git in look.repositories if is_at_or_below(git, project) and look.files.exists(f"{git}/objects")))
+    look.collect_git_rules()
+    return tuple(sorted(git for git in look.surveyed_git_directories if is_at_or_below(git, project) and look.files.is_present(f"{git}/objects")))
 
 
 def missing_parts(host: Host, git: str) -> tuple[str, ...]:
     """Commands that make what git on the host would follow in a git directory if somebody else made it there first."""
     files = GitFiles(host, (git,))
-    replaced = () if files.exists(f"{git}/refs/replace") else ("mkdir " + quote_path(f"{git}/refs/replace"),)
+    replaced = () if files.is_present(f"{git}/refs/replace") else ("mkdir " + quote_path(f"{git}/refs/replace"),)
     return files.find_missing(git) + replaced
 
 
@@ -116,25 +116,25 @@ class _Survey:
         self._named = self._depth = 0
 
     @property
-    def repositories(self) -> tuple[str, ...]:
+    def surveyed_git_directories(self) -> tuple[str, ...]:
         """The git directories that were looked at."""
         return tuple(self._tops)
 
-    def look_around(self) -> None:
-        self._scan(self.project, 3)
-        status = self.files.status(f"{self.project}/.git")
+    def collect_git_rules(self) -> None:
+        self._find_repositories(self.project, 3)
+        status = self.files.status_if_present(f"{self.project}/.git")
         if status is None and self.project not in self._tops:
-            self._look_above()
+            self._show_parent_repository()
         elif status is not None and not S_ISLNK(status.st_mode):  # a link may be a command's
             git = self.files.follow_pointer(f"{self.project}/.git")
             if self._borrows and git is not None and self.files.is_writable(git):
                 self._show_alternates(self.files.common_of(git) or git)
         for place in self.places[1:]:
-            self._scan(place, 2)
+            self._find_repositories(place, 2)
 
     # --- rules
 
-    def _add(self, access: str, path: str, reason: str, text: bytes = b"") -> None:
+    def _add_git_rule(self, access: str, path: str, reason: str, text: bytes = b"") -> None:
         if any(is_at_or_below(path, whole) for whole in self._whole):
             return
         known = self.rules.get(path)
@@ -162,22 +162,22 @@ class _Survey:
         self.rules = {path: rule for path, rule in self.rules.items() if not is_at_or_below(path, most)}
         self.rules[most] = GitRule(READ, most, "it holds very many git repositories")
 
-    def _protect(self, path: str, reason: str) -> None:
+    def _protect_path(self, path: str, reason: str) -> None:
         """READ for what is at a path. Of a link, which a mount cannot cover: for what it leads to, where that is writable."""
-        status = self.files.status(path)
+        status = self.files.status_if_present(path)
         if status is not None and not S_ISLNK(status.st_mode):
-            self._add(READ, path, reason)
+            self._add_git_rule(READ, path, reason)
         elif status is not None:
-            self._protect_named(self.files.resolve(path), f"{reason} (by the link {path}, which itself cannot be protected)")
+            self._protect_named(self.files.resolve_physical_path(path), f"{reason} (by the link {path}, which itself cannot be protected)")
 
     def _protect_named(self, path: str | None, reason: str) -> bool:
         """READ for what a setting or a link names, where it is writable, and no place and no git directory as a whole; whether there is a rule."""
         if path is None or not self.files.is_writable(path) or any(is_at_or_below(other, path) for other in (*self.places, *self._tops)):
             return False
-        self._add(READ, path, reason)
+        self._add_git_rule(READ, path, reason)
         return True
 
-    def finish(self) -> tuple[GitRule, ...]:
+    def finish_git_rules(self) -> tuple[GitRule, ...]:
         """The rules, shallow before deep, without those that a READ above makes needless, and with an ANCHOR for each directory on the way."""
         for path in [path for path, rule in self.rules.items() if rule.access != COPY]:
             way, at = [], parent_of(path)
@@ -201,17 +201,17 @@ class _Survey:
 
     # --- repositories that are writable
 
-    def _scan(self, place: str, depth: int) -> None:
+    def _find_repositories(self, place: str, depth: int) -> None:
         """Find repositories, shallow ones first: what commands make far below keeps no one near the top from being found."""
         left, level = MOST_DIRECTORIES, [place]
         for deeper in range(depth, -1, -1):
             below: list[str] = []
             for directory in level[:left]:
-                names = self.files.names(directory)
+                names = self.files.list_directory_names(directory)
                 if len(names) > MOST_NAMES:
-                    names.update({name: True for name in (".git", "HEAD", "objects", "refs") if self.files.exists(f"{directory}/{name}")})
+                    names.update({name: True for name in (".git", "HEAD", "objects", "refs") if self.files.is_present(f"{directory}/{name}")})
                 if ".git" in names:
-                    self._look_at(directory)
+                    self._inspect_working_tree(directory)
                 if "HEAD" in names and "objects" in names and "refs" in names:
                     self._protect_repository(directory, directory)
                 elif deeper and len(below) < MOST_DIRECTORIES:
@@ -219,15 +219,15 @@ class _Survey:
             left -= min(left, len(level))
             level = below
 
-    def _look_at(self, top: str) -> None:
+    def _inspect_working_tree(self, top: str) -> None:
         """A working tree: its `.git` is a directory, a file that leads to one (setup.c, read_gitfile_gently), or a link."""
         path = f"{top}/.git"
-        status = self.files.status(path)
+        status = self.files.status_if_present(path)
         if status is None or S_ISDIR(status.st_mode):
             self._protect_repository(path, top)
             return
         if not S_ISLNK(status.st_mode):
-            self._add(READ, path, "it leads git on the host to settings and hooks")
+            self._add_git_rule(READ, path, "it leads git on the host to settings and hooks")
         git = self.files.follow_pointer(path)
         if git is not None and self.files.is_writable(git):
             self._protect_repository(git, top)
@@ -250,59 +250,59 @@ class _Survey:
     def _protect_parts(self, git: str, top: str, access: str) -> None:
         many = len(self.rules) > self.budget * 2 // 3 or self._depth > _DEEPEST_REPOSITORY
         if many and access == ANCHOR and git not in self.places:
-            self._add(READ, git, "one of very many git directories")
+            self._add_git_rule(READ, git, "one of very many git directories")
             return
-        names = self.files.names(git)
+        names = self.files.list_directory_names(git)
         if git not in self.places:
-            self._add(access, git, "another git directory in its place would have other hooks")
+            self._add_git_rule(access, git, "another git directory in its place would have other hooks")
         for part, reason in _FOLLOWED:
             if part.partition("/")[0] in names or len(names) > MOST_NAMES:
-                self._protect(f"{git}/{part}", reason)
+                self._protect_path(f"{git}/{part}", reason)
         self._protect_hooks(f"{git}/hooks")
         self._protect_worktrees(git)
-        if self.files.exists(f"{git}/modules") and not self._protect_modules(f"{git}/modules", _DEEPEST_MODULE, [_MOST_MODULES]):
-            self._add(READ, f"{git}/modules", "one rule for very many directories")
+        if self.files.is_present(f"{git}/modules") and not self._protect_modules(f"{git}/modules", _DEEPEST_MODULE, [_MOST_MODULES]):
+            self._add_git_rule(READ, f"{git}/modules", "one rule for very many directories")
         common = self.files.common_of(git)
         if common is not None and common != git and self.files.is_writable(common):
             self._protect_repository(common, top)
 
     def _protect_hooks(self, hooks: str) -> None:
         """A directory of hooks, and what hooks lead to that are links, as to a script of the project's."""
-        self._protect(hooks, "git on the host runs hooks")
-        real = self.files.resolve(hooks)
-        for name, is_directory in self.files.names(real, _MOST_HOOKS).items() if real is not None else ():
+        self._protect_path(hooks, "git on the host runs hooks")
+        real = self.files.resolve_physical_path(hooks)
+        for name, is_directory in self.files.list_directory_names(real, _MOST_HOOKS).items() if real is not None else ():
             if not is_directory and not name.endswith(".sample"):
-                target = self.files.resolve(f"{real}/{name}")
+                target = self.files.resolve_physical_path(f"{real}/{name}")
                 if target != f"{real}/{name}":
                     self._protect_named(target, "git on the host runs hooks")
 
     def _protect_worktrees(self, git: str) -> None:
         """Entries of linked worktrees. Those of working trees elsewhere are READ, and with their `.git` files shown, git does not take them for stale."""
-        entries = self.files.names(f"{git}/worktrees", MOST_ENTRIES)
+        entries = self.files.list_directory_names(f"{git}/worktrees", MOST_ENTRIES)
         if len(entries) > MOST_ENTRIES:
-            self._add(READ, f"{git}/worktrees", "one rule for very many worktrees")
+            self._add_git_rule(READ, f"{git}/worktrees", "one rule for very many worktrees")
         for name in list(entries)[:MOST_ENTRIES]:
             entry = f"{git}/worktrees/{name}"
-            line = self.files.line(f"{entry}/gitdir")
-            above = self.files.resolve(parent_of(join_path(entry, line))) if line.endswith("/.git") else None
+            line = self.files.read_pointer_line(f"{entry}/gitdir")
+            above = self.files.resolve_physical_path(parent_of(join_path(entry, line))) if line.endswith("/.git") else None
             if above is not None and (self.files.is_writable(above) or above in self._tops[git]):
                 self._protect_repository(entry, above)
                 self._protect_repository(git, above)
                 continue
-            self._protect(entry, "the entry of another worktree")
-            text = self.files.text(f"{above}/.git") if above is not None else b""
+            self._protect_path(entry, "the entry of another worktree")
+            text = self.files.read_git_file(f"{above}/.git") if above is not None else b""
             # Commands can make entries that name any file: it must lead to this very entry.
             if text.startswith(b"gitdir: ") and self.files.follow_pointer(f"{above}/.git") == entry:
-                self._add(COPY, f"{above}/.git", "without it git takes another worktree for stale", text)
+                self._add_git_rule(COPY, f"{above}/.git", "without it git takes another worktree for stale", text)
 
     def _protect_modules(self, directory: str, depth: int, left: list[int]) -> bool:
         """Git directories of submodules, below the parts of their names; whether all were found."""
-        for name, is_directory in self.files.names(directory, _MOST_MODULES).items():
+        for name, is_directory in self.files.list_directory_names(directory, _MOST_MODULES).items():
             path = f"{directory}/{name}"
             left[0] -= 1
             if left[0] < 0 or not depth:
                 return False
-            if is_directory and self.files.exists(f"{path}/HEAD"):
+            if is_directory and self.files.is_present(f"{path}/HEAD"):
                 self._protect_repository(path, self.files.worktree_of(path) or path)
             elif is_directory and not self._protect_modules(path, depth - 1, left):
                 return False
@@ -310,18 +310,21 @@ class _Survey:
 
     def _follow_settings(self, path: str, top: str, depth: int, seen: set[str]) -> None:
         """READ for what settings name: other settings (from the directory of the file), hooks and programs (from the top of the working tree)."""
-        real = self.files.resolve(path)
+        real = self.files.resolve_physical_path(path)
         if real is None or real in seen or not depth or not (self.files.is_writable(real) or depth == _DEEPEST_INCLUDE):
             return
         seen.add(real)
-        for setting in self.files.settings(real):
+        for setting in self.files.read_git_settings(real):
             kind, value = named_kind(setting), setting[3] or ""
             if kind == COMMAND:
                 self._protect_words(value, top)
             elif kind is not None and self._named < _MOST_NAMED:
                 self._named += 1
                 named = join_path(parent_of(path) if kind == INCLUDE else top, f"{self.home}/{value[2:]}" if value.startswith("~/") else value)
-                if self._protect_named(self.files.resolve(named), "git on the host follows it, as settings of a repository say") and setting[2] == "hookspath":
+                if (
+                    self._protect_named(self.files.resolve_physical_path(named), "git on the host follows it, as settings of a repository say")
+                    and setting[2] == "hookspath"
+                ):
                     self._protect_hooks(named)
                 if kind == INCLUDE:
                     self._follow_settings(named, top, depth - 1, seen)
@@ -330,8 +333,12 @@ class _Survey:
         """READ for the files among the words of a command line that git runs."""
         for word, is_file in split_command(command):
             self._named += 1
-            named = self.files.resolve(join_path(top, f"{self.home}/{word[2:]}" if word.startswith("~/") else word)) if self._named < _MOST_NAMED else None
-            status = self.files.status(named) if named is not None and self.files.is_writable(named) else None
+            named = (
+                self.files.resolve_physical_path(join_path(top, f"{self.home}/{word[2:]}" if word.startswith("~/") else word))
+                if self._named < _MOST_NAMED
+                else None
+            )
+            status = self.files.status_if_present(named) if named is not None and self.files.is_writable(named) else None
             if status is not None and S_ISREG(status.st_mode) and (is_file or status.st_mode & 0o111):
                 self._protect_named(named, "git on the host runs it, as settings of a repository say")
 
@@ -350,8 +357,8 @@ class _Survey:
         if common == git and self.files.worktree_of(git) == top:
             self._show_git(git, top)
         elif common is not None and common != git and parent_of(git) == f"{common}/worktrees" and not self._is_private(common, self.project):
-            line = self.files.line(f"{git}/gitdir")
-            if line and self.files.resolve(join_path(git, line)) == f"{top}/.git":
+            line = self.files.read_pointer_line(f"{git}/gitdir")
+            if line and self.files.resolve_physical_path(join_path(git, line)) == f"{top}/.git":
                 self._show_common(common, git, top)
                 return
             self.notes.append(f"git does not work here: {git} does not name this working tree; if you moved it here: git -C {quote_path(top)} worktree repair")
@@ -364,16 +371,16 @@ class _Survey:
         self._protect_repository(common, top, READ)
         self._show_alternates(common)
         for name in _SHARED:
-            status = self.files.status(f"{common}/{name}")
+            status = self.files.status_if_present(f"{common}/{name}")
             if status is not None and S_ISDIR(status.st_mode):
-                self._add(WRITE, f"{common}/{name}", "git writes there from a linked worktree")
-        if not self.files.exists(f"{common}/logs"):
+                self._add_git_rule(WRITE, f"{common}/{name}", "git writes there from a linked worktree")
+        if not self.files.is_present(f"{common}/logs"):
             self.notes.append(f"git cannot commit here before this: mkdir {quote_path(f'{common}/logs')}")
-        is_open = self.files.uses_worktree_settings(common) and not self.files.exists(f"{own}/config.worktree")
+        is_open = self.files.uses_worktree_settings(common) and not self.files.is_present(f"{own}/config.worktree")
         if is_open:
             self.notes.append(f"git only reads here, as commands could make settings, before this: touch {quote_path(f'{own}/config.worktree')}")
         self._protect_repository(own, top, READ if is_open else WRITE)
-        self._add(READ if is_open else WRITE, own, "the linked worktree's own entry")
+        self._add_git_rule(READ if is_open else WRITE, own, "the linked worktree's own entry")
 
     def _show_git(self, git: str, top: str) -> None:
         """A git directory that belongs to this working tree alone. Git makes locks at its top, so it is writable where nothing dangerous can be made there."""
@@ -382,18 +389,18 @@ class _Survey:
             self.notes.append(f"git only reads here, as commands could make what git on the host follows, before this: {' && '.join(missing)}")
         self._protect_repository(git, top, READ if missing else WRITE)
         self._show_alternates(git)
-        if not missing and not self.files.exists(f"{git}/info/attributes"):
-            self._add(READ, f"{git}/info", "attributes there would make git on the host run filters")
+        if not missing and not self.files.is_present(f"{git}/info/attributes"):
+            self._add_git_rule(READ, f"{git}/info", "attributes there would make git on the host run filters")
 
-    def _look_above(self) -> None:
+    def _show_parent_repository(self) -> None:
         """A project that is a directory of a larger repository: the whole working tree READ, as git takes what is not there for deleted."""
         top, status = parent_of(self.project), None
         while not self._is_private(top) and not self.files.is_writable(top):
-            status = self.files.status(f"{top}/.git")
+            status = self.files.status_if_present(f"{top}/.git")
             if status is not None:
                 break
             top = parent_of(top)
-        owner = self.files.status(top)
+        owner = self.files.status_if_present(top)
         # Of others' repositories git itself refuses to use (safe.directory).
         if status is None or owner is None or {status.st_uid, owner.st_uid} - {self.uid, 0}:
             return
@@ -403,8 +410,8 @@ class _Survey:
         else:
             self._show_outside(top, git)
         if self._tops:
-            self._add(READ, top, "the working tree that the project is a part of: git takes what is not there for deleted")
-            self._add(WRITE, self.project, "the project")
+            self._add_git_rule(READ, top, "the working tree that the project is a part of: git takes what is not there for deleted")
+            self._add_git_rule(WRITE, self.project, "the project")
 
     def _show_alternates(self, git: str) -> None:
         """READ for object directories outside that a repository borrows from one which its settings name as a remote, too.
@@ -412,10 +419,10 @@ class _Survey:
         A list alone may be a command's, and would show any repository of this user's; settings are protected since they are there.
         """
         remotes: set[str] = set()
-        wanted = self._lenders(f"{git}/objects")
-        for section, _, key, value in self.files.settings(f"{git}/config") if wanted else ():
+        wanted = self._alternate_stores(f"{git}/objects")
+        for section, _, key, value in self.files.read_git_settings(f"{git}/config") if wanted else ():
             if section == "remote" and key == "url" and value and len(remotes) < MOST_ENTRIES:
-                remote = self.files.resolve(join_path(git, value.removeprefix("file://")))
+                remote = self.files.resolve_physical_path(join_path(git, value.removeprefix("file://")))
                 remotes |= {f"{remote}/objects", f"{remote}/.git/objects"}
         for store in wanted:
             if store not in remotes:
@@ -424,8 +431,8 @@ class _Survey:
             borrowed, depth = [store], 0
             while borrowed and depth <= _DEEPEST_ALTERNATE:
                 for other in borrowed:
-                    self._add(READ, other, "objects that the repository of the project borrows")
-                borrowed, depth = [other for at in borrowed for other in self._lenders(at) if other not in self.rules][:MOST_ENTRIES], depth + 1
+                    self._add_git_rule(READ, other, "objects that the repository of the project borrows")
+                borrowed, depth = [other for at in borrowed for other in self._alternate_stores(at) if other not in self.rules][:MOST_ENTRIES], depth + 1
 
-    def _lenders(self, objects: str) -> list[str]:
-        return [store for store in self.files.alternates(objects)[:MOST_ENTRIES] if not self._is_private(store, *self.places)]
+    def _alternate_stores(self, objects: str) -> list[str]:
+        return [store for store in self.files.read_alternates(objects)[:MOST_ENTRIES] if not self._is_private(store, *self.places)]

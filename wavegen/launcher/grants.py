@@ -39,7 +39,7 @@ class Grant:
 def readable_system(rules: Rules) -> list[PathRule]:
     """What of the system can be read: whatever `root` says, a minimal one, as nothing of the whole could be hidden."""
     hidden = {rule.path for rule in rules.paths if rule.access == HIDE and rule.is_named}
-    groups = ("minimal-root", "host-names", *(("resolvers",) if rules.value("network") == "host" else ()))
+    groups = ("minimal-root", "host-names", *(("resolvers",) if rules.setting_value("network") == "host" else ()))
     return [rule for name in groups for rule in rules.group_paths(name) if rule.access == READ and rule.path not in hidden]
 
 
@@ -53,7 +53,7 @@ def resolve_grants(rules: Rules, places: Places, host: Host) -> tuple[Grant, ...
     for rule in rules.paths:
         if not rule.is_named or rule.access not in (READ, WRITE) or rule.path in ("~", ".") or rule.flags & {"pinned", "guarded"}:
             continue
-        path = places.path(rule.path)
+        path = places.expand_anchor(rule.path)
         real = resolve_path(host, path, places.written, _line_finder(host, places.project, rule))
         if real:
             _check_grant(Grant(real, rule.origin, may_write=rule.access == WRITE, rule=rule), path, places, host)
@@ -69,12 +69,12 @@ def _line_finder(host: Host, project: str, rule: PathRule) -> Callable[[], str]:
 
 
 def _check_grant(grant: Grant, path: str, places: Places, host: Host) -> None:
-    for what, remedy in _objections(grant, path, places, host):
+    for what, remedy in _grant_objections(grant, path, places, host):
         asked_by = find_path_line(host, places.project, grant.rule) if grant.rule else grant.origin
         raise CannotStartError(what, f"{asked_by} asks for it; {remedy}")
 
 
-def _objections(grant: Grant, path: str, places: Places, host: Host) -> Iterator[tuple[str, str]]:
+def _grant_objections(grant: Grant, path: str, places: Places, host: Host) -> Iterator[tuple[str, str]]:
     """Why a path cannot be granted, and what to do."""
     real, rule = grant.path, grant.rule
     below = next((place for anchor, place in (("~", places.home), (".", places.project)) if rule and rule.path.startswith(f"{anchor}/")), "/")
@@ -94,7 +94,7 @@ def _objections(grant: Grant, path: str, places: Places, host: Host) -> Iterator
 
 def _check_apart(rules: Rules, places: Places, host: Host, grants: Sequence[Grant]) -> None:
     """Nothing that is to stay outside lies in what is granted."""
-    shown = [*(real for rule in readable_system(rules) if (real := real_or_nothing(host, rule.path))), *(grant.path for grant in grants)]
+    shown = [*(real for rule in readable_system(rules) if (real := resolve_or_empty(host, rule.path))), *(grant.path for grant in grants)]
     for place in shown:
         if is_within(places.home, place):
             raise CannotStartError(f"the home directory {places.home} lies in {place}, which can be read inside", "set HOME to a directory of your own")
@@ -103,7 +103,7 @@ def _check_apart(rules: Rules, places: Places, host: Host, grants: Sequence[Gran
             raise CannotStartError(what, "set XDG_STATE_HOME to a directory outside")
     for rule in rules.paths:
         if rule.access == HIDE and rule.is_named:
-            hidden, tail = places.path(rule.path), ""
+            hidden, tail = places.expand_anchor(rule.path), ""
             while not (real := resolve_path(host, hidden or "/")):
                 hidden, _, name = hidden.rpartition("/")
                 tail = f"/{name}{tail}"
@@ -113,7 +113,7 @@ def _check_apart(rules: Rules, places: Places, host: Host, grants: Sequence[Gran
                 raise CannotStartError(f"Landlock cannot hide {real.rstrip('/')}{tail} in {place}, which is granted", remedy)
 
 
-def real_or_nothing(host: Host, path: str) -> str:
+def resolve_or_empty(host: Host, path: str) -> str:
     """Where a path leads; empty where nothing is, or nothing that this user could see."""
     try:
         return resolve_path(host, path)
@@ -121,7 +121,7 @@ def real_or_nothing(host: Host, path: str) -> str:
         return ""
 
 
-def to_landlock(grants: Sequence[Grant], system: Sequence[PathRule], writable: Sequence[str]) -> Iterator[tuple[tuple[str, str], str]]:
+def landlock_path_options(grants: Sequence[Grant], system: Sequence[PathRule], writable: Sequence[str]) -> Iterator[tuple[tuple[str, str], str]]:
     """Options of `inside/restrict_and_exec.py` by path, each with its origin. `writable`: directories that are made for this shell alone."""
     yield ("--read-try", "/proc"), "default: programs look at their own processes there"
     for rule in system:

@@ -47,16 +47,16 @@ class Host(Protocol):
     def can_read(self, path: str) -> bool:
         """Whether this user could read what is at a path, or enter it: by its mode, by a list of access control (acl(5)), or as root."""
 
-    def owns(self, path: str) -> bool:
+    def owns_path(self, path: str) -> bool:
         """Whether what is at a path belongs to this user, who could give itself its rights."""
 
-    def read(self, path: str, most: int) -> bytes:
+    def read_host_file(self, path: str, most: int) -> bytes:
         """The content of a regular file of at most `most` bytes. Raises OSError with EFBIG where it is longer, with EINVAL where it is no
         regular file: a FIFO would block, a device may do anything.
         """
 
 
-def _at(failed: OSError, path: str) -> OSError:
+def _error_with_path(failed: OSError, path: str) -> OSError:
     """An error with the whole path that it is about."""
     return OSError(failed.errno, failed.strerror, path)
 
@@ -69,13 +69,13 @@ class RealHost:
         self.is_member = self.uid == 0 or any(group != posix.getegid() for group in posix.getgroups())
         self._open: dict[str, int] = {}
 
-    def close(self) -> None:
+    def close_kept_directories(self) -> None:
         """Close every directory that was kept open."""
         for handle in self._open.values():
             posix.close(handle)
         self._open.clear()
 
-    def _directory(self, path: str) -> int:
+    def _open_directory(self, path: str) -> int:
         """A descriptor of a directory, reached component by component without following a link."""
         handle = self._open.get(path)
         if handle is None:
@@ -83,28 +83,28 @@ class RealHost:
                 handle = posix.open("/", _O_PATH | _O_DIRECTORY | _O_CLOEXEC)
             else:
                 above, _, name = path.rpartition("/")
-                holder = self._directory(above or "/")
+                holder = self._open_directory(above or "/")
                 try:
                     handle = posix.open(name, _O_PATH | _O_DIRECTORY | _O_NOFOLLOW | _O_CLOEXEC, dir_fd=holder)
                 except OSError as failed:
-                    raise _at(failed, path) from None
+                    raise _error_with_path(failed, path) from None
             if len(self._open) >= MOST_OPEN:
                 posix.close(self._open.pop(next(iter(self._open))))
             self._open[path] = handle
         return handle
 
-    def _place(self, path: str) -> tuple[int, str]:
+    def _open_parent(self, path: str) -> tuple[int, str]:
         """The directory that holds a path, and the path's last component; `.` for the root itself."""
         above, _, name = path.rpartition("/")
-        return self._directory(above or "/"), name or "."
+        return self._open_directory(above or "/"), name or "."
 
-    def open(self, path: str) -> int:
+    def open_without_links(self, path: str) -> int:
         """An O_PATH descriptor of what is at a path, whatever it is, which the caller owns. A link there is refused (ELOOP)."""
-        above, name = self._place(path)
+        above, name = self._open_parent(path)
         try:
             handle = posix.open(name, _O_PATH | _O_NOFOLLOW | _O_CLOEXEC, dir_fd=above)
         except OSError as failed:
-            raise _at(failed, path) from None
+            raise _error_with_path(failed, path) from None
         if posix.fstat(handle).st_mode & 0o170000 == 0o120000:
             posix.close(handle)
             raise OSError(errno.ELOOP, posix.strerror(errno.ELOOP), path)
@@ -113,10 +113,10 @@ class RealHost:
     def make_directories(self, path: str) -> None:
         """Make a directory, and those above it that are missing, for this user alone; none by way of a link. Raises OSError."""
         try:
-            above, name = self._place(path)
+            above, name = self._open_parent(path)
         except FileNotFoundError:
             self.make_directories(path.rpartition("/")[0])
-            above, name = self._place(path)
+            above, name = self._open_parent(path)
         try:
             posix.mkdir(name, 0o700, dir_fd=above)
         except FileExistsError:
@@ -124,25 +124,25 @@ class RealHost:
                 raise
 
     def lstat(self, path: str) -> posix.stat_result:
-        above, name = self._place(path)
+        above, name = self._open_parent(path)
         try:
             return posix.stat(name, dir_fd=above, follow_symlinks=False)
         except OSError as failed:
-            raise _at(failed, path) from None
+            raise _error_with_path(failed, path) from None
 
     def readlink(self, path: str) -> str:
-        above, name = self._place(path)
+        above, name = self._open_parent(path)
         try:
             return posix.readlink(name, dir_fd=above)
         except OSError as failed:
-            raise _at(failed, path) from None
+            raise _error_with_path(failed, path) from None
 
     def scandir(self, path: str, most: int) -> list[tuple[str, bool]]:
-        above, name = self._place(path)
+        above, name = self._open_parent(path)
         try:
             handle = posix.open(name, posix.O_RDONLY | _O_DIRECTORY | _O_NOFOLLOW | _O_CLOEXEC, dir_fd=above)
         except OSError as failed:
-            raise _at(failed, path) from None
+            raise _error_with_path(failed, path) from None
         found = []
         try:
             with posix.scandir(handle) as entries:
@@ -171,21 +171,21 @@ class RealHost:
     def can_read(self, path: str) -> bool:
         if self.uid == 0:
             return True
-        above, name = self._place(path)
+        above, name = self._open_parent(path)
         return any(posix.access(name, mode, dir_fd=above, effective_ids=True) for mode in (posix.R_OK, posix.X_OK))
 
-    def owns(self, path: str) -> bool:
+    def owns_path(self, path: str) -> bool:
         try:
             return self.lstat(path).st_uid == self.uid
         except OSError:
             return False
 
-    def read(self, path: str, most: int) -> bytes:
-        above, name = self._place(path)
+    def read_host_file(self, path: str, most: int) -> bytes:
+        above, name = self._open_parent(path)
         try:
             handle = posix.open(name, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_NOCTTY | _O_NOFOLLOW | _O_CLOEXEC, dir_fd=above)
         except OSError as failed:
-            raise _at(failed, path) from None
+            raise _error_with_path(failed, path) from None
         try:
             status = posix.fstat(handle)
             if not S_ISREG(status.st_mode):

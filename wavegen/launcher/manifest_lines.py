@@ -22,11 +22,11 @@ def find_line(host: Host, project: str, origin: str, *entries: str) -> str:
         return origin
     number = 0
     try:
-        lines = host.read(f"{project}/{file}", _LARGEST).decode("utf-8", "replace").casefold().split("\n")
+        lines = host.read_host_file(f"{project}/{file}", _LARGEST).decode("utf-8", "replace").casefold().split("\n")
     except OSError:
         lines = []
     for entry in entries:
-        number = number or next((at for at, line in enumerate(lines, 1) if _holds(line, entry.casefold())), 0)
+        number = number or next((at for at, line in enumerate(lines, 1) if _line_has_entry(line, entry.casefold())), 0)
     return (f"{file}:{number}" if number else file) + (f": {reason}" if reason else "")
 
 
@@ -35,7 +35,7 @@ def find_path_line(host: Host, project: str, rule: PathRule) -> str:
     return find_line(host, project, rule.origin, rule.path, *((rule.path[2:],) if rule.path.startswith("./") else ()))
 
 
-def _holds(line: str, entry: str) -> bool:
+def _line_has_entry(line: str, entry: str) -> bool:
     line = f" {line}".partition(" #")[0]  # without a comment
     at = line.find(entry) if entry else -1
     while at >= 0:

@@ -41,16 +41,16 @@ class Places:
     def __init__(self, host: Host, rules: Rules, environment: Mapping[str, str], *, start: str, project: str, launcher: str) -> None:
         """`project`: as its caller names it, absolute. Raises CannotStartError."""
         self.start, self.launcher = start, launcher
-        self.project = _directory(host, project, f"{project} is not a directory", "name the project with --project DIR")
-        self.home = _home(host, environment)
+        self.project = _require_directory(host, project, f"{project} is not a directory", "name the project with --project DIR")
+        self.home = _find_home(host, environment)
         _check_project(self.project, self.home)
-        self.state = _state(host, environment, self.home)
+        self.state = _find_state_directory(host, environment, self.home)
         if is_within(self.state, self.project):
             raise CannotStartError(f"XDG_STATE_HOME={self.state.rpartition('/')[0]} lies in the project", "set it to a directory outside")
         if is_within(self.project, self.state):
             raise CannotStartError(f"the project {self.project} lies among what wavegen keeps", "move it into a directory of its own")
         self.kept = f"{self.state}/{state_key(self.project)}"
-        self.own = f"{self.kept}/{rules.value('shell')}"
+        self.own = f"{self.kept}/{rules.setting_value('shell')}"
         self.private = self.own
         above = self.home.rpartition("/")[0] or "/"
         self.home_parent = "/" if is_within_any(above, ("/usr", "/nix", "/etc")) or above == "/opt" else above
@@ -58,11 +58,11 @@ class Places:
         around = self.project.rpartition("/")[0] if top in _PARTS_OF_THE_SYSTEM else top
         self.project_parent = "/" if around in (*_PARTS_OF_THE_SYSTEM, "/usr/local", self.project) else around
         self.written: tuple[str, ...] = (self.project, self.state)
-        named = [self.path(path) for (path,) in rules.lists["writable"]]
+        named = [self.expand_anchor(path) for (path,) in rules.lists["writable"]]
         for path in named:
-            self.written += (path, *((real,) if (real := _real(host, path)) and real != path else ()))
+            self.written += (path, *((real,) if (real := _resolve_or_empty(host, path)) and real != path else ()))
 
-    def path(self, text: str) -> str:
+    def expand_anchor(self, text: str) -> str:
         """A path of a rule as one of this machine: `~/x`, `./x`, `$STATE/x` and so on."""
         anchor, slash, tail = text.partition("/")
         if text in ("~/..", "./.."):
@@ -75,7 +75,7 @@ class Places:
         """Whether no command of this project can write, or move away, what wavegen keeps."""
         return not any(is_within(self.state, place) or is_within(place, self.state) for place in self.written[2:])
 
-    def inside(self, *, in_root: bool) -> str:
+    def start_directory(self, *, in_root: bool) -> str:
         """Where a command starts: where its caller stands in the project, else (or with `in_root`) in the project's root."""
         return self.start if is_within(self.start, self.project) and not in_root else self.project
 
@@ -88,14 +88,14 @@ def state_key(project: str) -> str:
     return key
 
 
-def _real(host: Host, path: str) -> str:
+def _resolve_or_empty(host: Host, path: str) -> str:
     try:
         return resolve_path(host, path)
     except OSError:
         return ""
 
 
-def _directory(host: Host, path: str, what: str, remedy: str) -> str:
+def _require_directory(host: Host, path: str, what: str, remedy: str) -> str:
     try:
         real = resolve_path(host, path)
         found = bool(real) and S_ISDIR(host.lstat(real).st_mode)
@@ -108,14 +108,14 @@ def _directory(host: Host, path: str, what: str, remedy: str) -> str:
     return real
 
 
-def _home(host: Host, environment: Mapping[str, str]) -> str:
+def _find_home(host: Host, environment: Mapping[str, str]) -> str:
     home = environment.get("HOME", "")
     if not home:
         raise CannotStartError("HOME is not set", "set it to your home directory; nix develop -i needs -k HOME")
     what = f"HOME={home} is not a directory"
     if not home.startswith("/"):
         raise CannotStartError(what, "set HOME to your home directory")
-    home = _directory(host, home, what, "set HOME to your home directory")
+    home = _require_directory(host, home, what, "set HOME to your home directory")
     if home == "/":
         raise CannotStartError("HOME is /", "set HOME to a directory of your own")
     return home
@@ -128,7 +128,7 @@ def _check_project(project: str, home: str) -> None:
         raise CannotStartError(f"the project {project} is, or holds, the home directory {home}", "move it into a directory of its own")
 
 
-def _state(host: Host, environment: Mapping[str, str], home: str) -> str:
+def _find_state_directory(host: Host, environment: Mapping[str, str], home: str) -> str:
     """Where wavegen keeps state, without links; what is missing of it will be made."""
     state = environment.get("XDG_STATE_HOME", "")
     state, missing = state if state.startswith("/") else f"{home}/.local/state", "/wavegen"

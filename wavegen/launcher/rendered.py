@@ -6,7 +6,7 @@ import posix
 import sys
 
 from .errors import CannotStartError
-from .grants import real_or_nothing
+from .grants import resolve_or_empty
 from .symlinks import is_within_any
 
 TYPE_CHECKING = False
@@ -28,9 +28,9 @@ class Rendered:
     def __init__(self, session: Session) -> None:
         """Raises CannotStartError for what was changed."""
         self.host, self.places, self.tree = session.host, session.places, session.own.rpartition("/")[0]
-        text = self._read(f"{self.places.project}/{_LOCK}", "run wavegen render")
+        text = self._read_or_refuse(f"{self.places.project}/{_LOCK}", "run wavegen render")
         self._digest = digest_of(text)
-        if self._noted() not in ("", self._digest):
+        if self._recorded_digest() not in ("", self._digest):
             raise CannotStartError(f"{self.places.project}/{_LOCK} is not what was rendered here", _LOOK)
         self._listed = _listed_digests(text, f"{self.places.project}/{_LOCK}")
         for path, digest in sorted(self._listed.items()):
@@ -46,7 +46,7 @@ class Rendered:
         """Whether the launcher itself is one of the rendered files."""
         return self.tree == f"{self.places.project}/.wavegen"
 
-    def remember(self) -> None:
+    def remember_lock_digest(self) -> None:
         """What was there when the first shell started counts as what was rendered from now on."""
         try:
             handle = posix.open(f"{self.places.kept}/rendered", posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600)
@@ -55,23 +55,23 @@ class Rendered:
         posix.write(handle, self._digest.encode())
         posix.close(handle)
 
-    def read(self, name: str) -> bytes:
+    def read_checked_output(self, name: str) -> bytes:
         """A file beside the launcher's directory, or in it, as it was rendered. Raises CannotStartError."""
         path = f"{self.tree}/{name}"
-        data = self._read(path, "run wavegen render")
+        data = self._read_or_refuse(path, "run wavegen render")
         if self.is_in_project and digest_of(data) != self._listed.get(f".wavegen/{name}"):
             raise CannotStartError(f"{path} is not what was rendered last", _LOOK)
         return data
 
-    def _read(self, path: str, remedy: str) -> bytes:
+    def _read_or_refuse(self, path: str, remedy: str) -> bytes:
         try:
-            return self.host.read(path, _LARGEST)
+            return self.host.read_host_file(path, _LARGEST)
         except OSError as failed:
             raise CannotStartError(f"{path} cannot be read: {failed.strerror}", remedy) from None
 
-    def _noted(self) -> str:
+    def _recorded_digest(self) -> str:
         try:
-            return self.host.read(f"{self.places.kept}/rendered", 200).decode("ascii", "replace")
+            return self.host.read_host_file(f"{self.places.kept}/rendered", 200).decode("ascii", "replace")
         except FileNotFoundError:
             return ""  # no shell was started here yet
         except OSError as failed:
@@ -79,7 +79,7 @@ class Rendered:
 
     def _digest_at(self, path: str) -> str:
         try:
-            return digest_of(self.host.read(f"{self.places.project}/{path}", _LARGEST))
+            return digest_of(self.host.read_host_file(f"{self.places.project}/{path}", _LARGEST))
         except OSError:
             return ""
 
@@ -104,7 +104,7 @@ def _listed_digests(text: bytes, lock: str) -> dict[str, str]:
 def read_all_code(host: Host, own: str, places: Places, written: Sequence[str]) -> None:
     """Read every module of the launcher before a command starts that may exchange them. `written`: what it may write. Raises CannotStartError."""
     for place in sys.path:
-        if is_within_any(real_or_nothing(host, place) or place, written):
+        if is_within_any(resolve_or_empty(host, place) or place, written):
             raise CannotStartError(f"Python's own library is in {place}, which the command may write", "start wavegen with the system's python3")
     if own == f"{places.project}/.wavegen/launcher" or not is_within_any(own, written):
         return  # __main__.py has read it as a whole; or it lies where no command writes

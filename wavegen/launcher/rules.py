@@ -65,11 +65,11 @@ class Rules:
         self.texts: dict[str, str] = {}
         """All that was read, by the name of its file."""
 
-    def value(self, key: str) -> str:
+    def setting_value(self, key: str) -> str:
         """A setting's value; empty where it is not set."""
         return self.settings.get(key, ("", ""))[0]
 
-    def origin(self, key: str) -> str:
+    def setting_origin(self, key: str) -> str:
         """Why a setting is as it is."""
         return self.settings.get(key, ("", "default"))[1]
 
@@ -86,15 +86,15 @@ class Rules:
         found = Rules()
         try:
             for line in self.group_lines(name):
-                _take(found, [_unescape(field) for field in line.split("\t")], _BASE, 0)
+                _add_parsed_rule(found, [_unescape_field(field) for field in line.split("\t")], _BASE, 0)
         except KeyError:
             raise CannotStartError(f"{_BASE} has no group {name}", "run wavegen render with the version of wavegen that you use") from None
         return found.paths
 
     @property
-    def is_proxied(self) -> bool:
+    def filters_connections(self) -> bool:
         """Whether each connection is checked against the rules."""
-        return self.value("network") in PROXIED
+        return self.setting_value("network") in PROXIED
 
 
 def read_rules(text: str, base: Callable[[], str], where: str) -> Rules:
@@ -109,21 +109,21 @@ def read_rules(text: str, base: Callable[[], str], where: str) -> Rules:
             try:
                 members = rules.group_lines(fields[1])
             except KeyError:
-                raise _unreadable(where, number) from None
+                raise _unknown_rule_error(where, number) from None
             for member in members:
-                _take(rules, member.split("\t"), where, number)
+                _add_parsed_rule(rules, member.split("\t"), where, number)
         else:
-            _take(rules, fields, where, number)
-    if not rules.value("shell"):
+            _add_parsed_rule(rules, fields, where, number)
+    if not rules.setting_value("shell"):
         raise CannotStartError(f"{where} names no shell", "run wavegen render")
     return rules
 
 
-def _take(rules: Rules, fields: list[str], where: str, number: int) -> None:
+def _add_parsed_rule(rules: Rules, fields: list[str], where: str, number: int) -> None:
     try:
-        key, *values = map(_unescape, fields)
+        key, *values = map(_unescape_field, fields)
     except (ValueError, OverflowError):
-        raise _unreadable(where, number) from None
+        raise _unknown_rule_error(where, number) from None
     if key == "path" and len(values) == 4 and values[0] in (HIDE, READ, WRITE, TMPFS):
         flags = values[2].split(",") if values[2] != "-" else []
         source = next((flag[7:] for flag in flags if flag.startswith("source=")), "")
@@ -135,24 +135,24 @@ def _take(rules: Rules, fields: list[str], where: str, number: int) -> None:
     elif key in SETTINGS and len(values) == 2:
         rules.settings[key] = (values[0], values[1])
     else:
-        raise _unreadable(where, number)
+        raise _unknown_rule_error(where, number)
 
 
-def _unreadable(where: str, number: int) -> CannotStartError:
+def _unknown_rule_error(where: str, number: int) -> CannotStartError:
     return CannotStartError(f"{where}:{number}: the launcher does not know this rule", "run wavegen render with the version of wavegen that you use")
 
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
 
-def escape(text: str) -> str:
+def escape_field(text: str) -> str:
     """A field as it is written."""
     for plain, written in _ESCAPES:
         text = text.replace(plain, written)
     return text if text.isprintable() else "".join(letter if letter.isprintable() else f"\\u{ord(letter):06x}" for letter in text)
 
 
-def _unescape(field: str) -> str:
+def _unescape_field(field: str) -> str:
     """Raises ValueError."""
     return field if "\\" not in field else "\\".join(map(_unescape_part, field.split("\\\\")))
 

@@ -13,12 +13,12 @@ from .arguments import Arguments, agent_start, agent_words
 from .bwrap import mount_words, option_words
 from .bwrap_start import BwrapStart
 from .environment import read_environment, unsandboxed_environment
-from .errors import CANNOT_START, OUT_OF_DESCRIPTORS, CannotStartError, printable
+from .errors import CANNOT_START, OUT_OF_DESCRIPTORS, CannotStartError, escape_unprintable
 from .host import RealHost
-from .mounts import BIND, RO_BIND, SCRATCH, Mount, resolve
+from .mounts import BIND, RO_BIND, SCRATCH, Mount, resolve_mounts
 from .places import Places, find_program
 from .rules import Rules, read_rules
-from .supervise import Signals, look_afterwards, note
+from .supervise import Signals, audit_afterwards, print_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,16 +33,16 @@ def main(words: list[str], own: str) -> NoReturn:
     """Start the shell that the first word names: a script of .wavegen/bin, or `@N`, a descriptor with its rules. `own`: the launcher's directory."""
     status = CANNOT_START
     try:
-        status = _start(words, own)
+        status = _start_shell(words, own)
     except CannotStartError as failed:
         # Said of the file that was the first one too many.
-        note(f"error: {_too_many_files(failed) or failed}")
+        print_note(f"error: {_too_many_files(failed) or failed}")
         status = failed.status
     except MemoryError:
-        note("error: there is too little memory to start (raise ulimit -d and ulimit -v)")
+        print_note("error: there is too little memory to start (raise ulimit -d and ulimit -v)")
     except OSError as failed:
         what = f"{failed.filename or 'the sandbox'}: {failed.strerror} (raise the limits of processes and of file sizes: ulimit -u, ulimit -f)"
-        note(f"error: {_too_many_files(failed) or what}")
+        print_note(f"error: {_too_many_files(failed) or what}")
     sys.stdout.flush()
     sys.stderr.flush()
     posix._exit(status)  # noqa: SLF001
@@ -57,17 +57,17 @@ def _too_many_files(failed: BaseException | None) -> str:
     return ""
 
 
-def _start(words: list[str], own: str) -> int:
+def _start_shell(words: list[str], own: str) -> int:
     _open_descriptors()
     caller = read_environment()
     rules, script = _rules_of(words[0], own)
     arguments = Arguments(rules, words[1:])
-    if not rules.value("unsandboxed"):
-        seccomp = rules.value("seccomp")
+    if not rules.setting_value("unsandboxed"):
+        seccomp = rules.setting_value("seccomp")
         _close_descriptors((arguments.report, int(seccomp[1:]) if seccomp.startswith("@") else -1))
     session = Session(rules, arguments, caller, own, script)
-    if rules.value("unsandboxed"):
-        return session.run_unsandboxed(rules.value("unsandboxed"))
+    if rules.setting_value("unsandboxed"):
+        return session.run_unsandboxed(rules.setting_value("unsandboxed"))
     session.find_places()
     backend = arguments.backend or _backend_of(script)
     if backend == "docker":
@@ -98,7 +98,7 @@ def _rules_of(script: str, own: str) -> tuple[Rules, str]:
         return read_rules(own_rules, lambda: f"group\t{groups}", "the rules of wavegen run"), ""
     directory = f"{own.rpartition('/')[0]}/rules"
 
-    def read(name: str) -> str:
+    def read_rules_file(name: str) -> str:
         try:
             return _text_of(posix.open(f"{directory}/{name}", posix.O_RDONLY | posix.O_NOFOLLOW | posix.O_CLOEXEC))
         except OSError as failed:
@@ -106,7 +106,7 @@ def _rules_of(script: str, own: str) -> tuple[Rules, str]:
 
     name = script.rpartition("/")[2]
     name = name[4:] if _backend_of(script) == "docker" else name[9:] if _backend_of(script) == "landlock" else name
-    return read_rules(read(name), lambda: read("base"), f".wavegen/rules/{name}"), script
+    return read_rules(read_rules_file(name), lambda: read_rules_file("base"), f".wavegen/rules/{name}"), script
 
 
 def _text_of(handle: int) -> str:
@@ -167,10 +167,10 @@ class Session:
             return tree.rpartition("/")[0]
         # Started from the Nix store: the project is the highest directory above with the same plan, and the same rules for this
         # shell. A command may have put a copy of it into a directory below.
-        names, found, other = ("plan.json", f"rules/{self.rules.value('shell')}"), "", ""
-        plan, place = [_read(f"{tree}/{name}") for name in names], start
+        names, found, other = ("plan.json", f"rules/{self.rules.setting_value('shell')}"), "", ""
+        plan, place = [_read_or_empty(f"{tree}/{name}") for name in names], start
         while True:
-            there = [_read(f"{place.rstrip('/')}/.wavegen/{name}") for name in names]
+            there = [_read_or_empty(f"{place.rstrip('/')}/.wavegen/{name}") for name in names]
             if there[0] and there == plan:
                 found = place
             elif there[0]:
@@ -187,7 +187,7 @@ class Session:
             )
         raise CannotStartError(f"no rendered project at or above {start}", "change into the project, or name it with --project DIR")
 
-    def program(self, name: str) -> str:
+    def locate_program(self, name: str) -> str:
         """A program that no command of this project could have put there; empty where there is none."""
         tools = self.arguments.tools
         return find_program(self.host, name, f"{tools}:{self.caller.get('PATH', '')}" if tools else self.caller.get("PATH", ""), self.places.written)
@@ -198,7 +198,7 @@ class Session:
         try:
             self.host.make_directories(places.own)
             self._note_identity()
-            if self.rules.value("home") == "private":
+            if self.rules.setting_value("home") == "private":
                 home = f"{places.private}/home"
                 try:
                     self.host.lstat(home)
@@ -218,7 +218,7 @@ class Session:
         marker = f"{self.places.kept}/entered-{posix.getpid()}-{time.time_ns() // 1000}"
         try:
             with open(posix.open(marker, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_CLOEXEC, 0o600), "wb") as stream:
-                stream.write(self._top_directories() + self._held_repositories(mounts))
+                stream.write(self._top_directories() + self._protected_repositories(mounts))
         except OSError as failed:
             raise CannotStartError(f"{marker} cannot be written: {failed.strerror}", "make room there, and see ulimit -f") from None
         return marker
@@ -229,7 +229,7 @@ class Session:
             found = [f"{entry.inode()} {entry.name}\n" for entry in entries if entry.is_dir(follow_symlinks=False) and "\n" not in entry.name]
         return "".join(found[:2000]).encode("utf-8", "surrogateescape")
 
-    def _held_repositories(self, mounts: Sequence[Mount]) -> bytes:
+    def _protected_repositories(self, mounts: Sequence[Mount]) -> bytes:
         """The same of each repository of the project whose settings are held, and can thus not be moved; with a slash: it is one already."""
         project, found = f"{self.places.project}/", []
         for mount in mounts:
@@ -244,16 +244,16 @@ class Session:
     def _note_identity(self) -> None:
         """The state goes by the project's path. Where another directory is there now, what was planted for it is set aside."""
         places = self.places
-        identity = f"{posix.statvfs(places.project).f_fsid}:{self.host.lstat(places.project).st_ino}:{_generation(places.project)}\n".encode()
+        identity = f"{posix.statvfs(places.project).f_fsid}:{self.host.lstat(places.project).st_ino}:{_inode_generation(places.project)}\n".encode()
         noted = f"{places.kept}/directory"
-        before = _read(noted)
+        before = _read_or_empty(noted)
         if before and before != identity:
             number = 1
             while posix.access(f"{places.kept}.{number}", posix.F_OK):
                 number += 1
             posix.rename(places.kept, f"{places.kept}.{number}")
-            note(f"note: another directory was at {places.project} before; what was kept for it is now in {places.kept}.{number}")
-            self.host.close()
+            print_note(f"note: another directory was at {places.project} before; what was kept for it is now in {places.kept}.{number}")
+            self.host.close_kept_directories()
             self.host.make_directories(places.own)
         if before != identity:
             try:
@@ -266,26 +266,26 @@ class Session:
     def _note_cache(self) -> None:
         """Which compiled modules this start loaded, or wrote: no other is loaded again, and the audit takes it for a command's."""
         name, identity = f"launcher-{sys.implementation.cache_tag}", getattr(sys.modules["launcher"], "cache", b"")
-        if identity and _read(f"{self.places.kept}/{name}") != identity:
+        if identity and _read_or_empty(f"{self.places.kept}/{name}") != identity:
             _replace_file(f"{self.places.kept}/{name}", identity)
 
     def _say_notice(self) -> None:
         """What was found after the last session, once."""
         path = f"{self.places.kept}/notice"
-        text = _read(path)
+        text = _read_or_empty(path)
         if text:
             posix.unlink(path)
             for line in text.decode("utf-8", "replace").splitlines()[:20]:
-                note(line)
+                print_note(line)
 
     # --- without a sandbox
 
     def run_unsandboxed(self, why: str) -> int:
         """Become the command, loudly. Of a persona with the variables that it would have inside."""
         arguments, caller = self.arguments, self.caller
-        persona = self.rules.value("persona")
+        persona = self.rules.setting_value("persona")
         red, plain = (_RED, _PLAIN) if posix.isatty(2) and not caller.get("NO_COLOR") else ("", "")
-        sys.stderr.write(f"{red}wavegen: {self.rules.value('shell')}: NOT SANDBOXED: {printable(why)}{plain}\n")
+        sys.stderr.write(f"{red}wavegen: {self.rules.setting_value('shell')}: NOT SANDBOXED: {escape_unprintable(why)}{plain}\n")
         sys.stderr.flush()
         if persona:
             self.find_places()
@@ -297,22 +297,22 @@ class Session:
             # Under Nix, SHELL is a bash without line editing; the one on the PATH has it.
             command = ["bash" if caller.get("IN_NIX_SHELL") or persona else caller.get("SHELL") or "bash"]
         if arguments.wants_print:
-            sys.stdout.write("".join(f"{quote(word)}\n" for word in command))
+            sys.stdout.write("".join(f"{quote_shell_word(word)}\n" for word in command))
             return 0
         environment = unsandboxed_environment(self.rules, caller) if persona else caller
         if persona:
-            posix.chdir(self.places.inside(in_root=arguments.starts_agent))
-        self._report(b"unfenced\n")
-        return _become(command, environment)
+            posix.chdir(self.places.start_directory(in_root=arguments.starts_agent))
+        self._send_report_word(b"unfenced\n")
+        return _exec_command(command, environment)
 
-    def cannot(self, what: str, remedy: str, *, hopeless: bool) -> int:
+    def refuse_or_fall_back(self, what: str, remedy: str, *, hopeless: bool) -> int:
         """The machine cannot hold the sandbox: refuse, or do what `fallback: warn` asks for."""
-        if self.rules.value("fallback") != "warn" or self.arguments.wants_print or not hopeless:
+        if self.rules.setting_value("fallback") != "warn" or self.arguments.wants_print or not hopeless:
             raise CannotStartError(what, remedy)
-        note(f"error: {what} ({remedy})")
+        print_note(f"error: {what} ({remedy})")
         return self.run_unsandboxed("fallback: warn runs the command without any sandbox")
 
-    def _report(self, word: bytes) -> None:
+    def _send_report_word(self, word: bytes) -> None:
         if self.arguments.report < 0:
             return
         try:
@@ -326,26 +326,26 @@ class Session:
     def run_bwrap(self) -> int:
         """Build the sandbox, run the command in it, and end as it ended."""
         rules, arguments = self.rules, self.arguments
-        bwrap = self.program("bwrap")
+        bwrap = self.locate_program("bwrap")
         if not bwrap:
-            return self.cannot(
+            return self.refuse_or_fall_back(
                 "bwrap is not on the PATH", "install bubblewrap: apt install bubblewrap, dnf install bubblewrap, or use nix develop", hopeless=True
             )
         if arguments.wants_print:
-            return self._print(bwrap, resolve(rules, self.places, self.host))
+            return self._print_sandbox_words(bwrap, resolve_mounts(rules, self.places, self.host))
         # Made before anybody else makes it: what is not there cannot be hidden.
         self.prepare_state()
-        mounts = resolve(rules, self.places, self.host)
+        mounts = resolve_mounts(rules, self.places, self.host)
         marker = self.mark_entry(mounts)
         self._look_for_logins()
-        self.say_what_landlock_lacks()
+        self.note_landlock_gaps()
         start = BwrapStart(self, bwrap, mounts)
-        status = start.run()
-        look_afterwards(self.places.project, self.places.kept, marker, ended=start.is_over)
+        status = start.run_sandboxed_command()
+        audit_afterwards(self.places.project, self.places.kept, marker, ended=start.is_over)
         self.signals.end_if_interrupted(status)
         return status
 
-    def command(self, mounts: Sequence[Mount]) -> list[str]:
+    def command_inside(self, mounts: Sequence[Mount]) -> list[str]:
         """What is run inside."""
         if self.arguments.starts_agent:
             # The project is never a place for programs, also where this persona does not write it.
@@ -358,7 +358,7 @@ class Session:
         """What starts the first of a persona's programs that is there, as text: inside there may be another file at its path. `written`: what
         commands may write, and not, as agent.sh has it.
         """
-        text = self.host.read(f"{self.own}/inside/agent.sh", _LARGEST).decode("utf-8")
+        text = self.host.read_host_file(f"{self.own}/inside/agent.sh", _LARGEST).decode("utf-8")
         return agent_start(text, written, agent_words(self.rules, self.arguments, sandboxed=sandboxed))
 
     @property
@@ -366,22 +366,24 @@ class Session:
         """Whether somebody types."""
         return not self.arguments.command and not self.arguments.starts_agent and posix.isatty(0)
 
-    def _print(self, bwrap: str, mounts: tuple[Mount, ...]) -> int:
+    def _print_sandbox_words(self, bwrap: str, mounts: tuple[Mount, ...]) -> int:
         from .manifest_lines import find_path_line
 
         for mount in mounts:
             mount.origin = find_path_line(self.host, self.places.project, mount.rule) if mount.rule else mount.origin
-        lines = [*option_words(self.rules), *mount_words(mounts, self.rules.value("tmpfs_size"))]
-        inside = self.places.inside(in_root=self.arguments.starts_agent)
+        lines = [*option_words(self.rules), *mount_words(mounts, self.rules.setting_value("tmpfs_size"))]
+        inside = self.places.start_directory(in_root=self.arguments.starts_agent)
         lines.append((("--chdir", inside), "default: where its caller stands in the project"))
-        text = f"{quote(bwrap)}\n" + "".join(f"{' '.join(map(quote, words))}  # {printable(origin)}\n" for words, origin in lines)
-        sys.stdout.write(text + "".join(f"{quote(word)}\n" for word in ("--", *self.command(mounts))))
+        text = f"{quote_shell_word(bwrap)}\n" + "".join(
+            f"{' '.join(map(quote_shell_word, words))}  # {escape_unprintable(origin)}\n" for words, origin in lines
+        )
+        sys.stdout.write(text + "".join(f"{quote_shell_word(word)}\n" for word in ("--", *self.command_inside(mounts))))
         return 0
 
     def _look_for_logins(self) -> None:
         for (name,) in self.rules.lists["login"]:
             if name == "GH_TOKEN":
-                self._ask_gh()
+                self._fetch_gh_token()
             elif not self.caller.get(name):
                 self.note_once(f"missing-{name}", f"{name} is not set; log in inside, or set it on the host")
 
@@ -394,13 +396,13 @@ class Session:
         said = f"{self.places.kept}/.noted-{key}"
         if not self.is_noted(key):
             if text:
-                note(f"note: {text} (said once)")
+                print_note(f"note: {text} (said once)")
             try:
                 posix.close(posix.open(said, posix.O_WRONLY | posix.O_CREAT | posix.O_CLOEXEC, 0o600))
             except OSError:
                 pass
 
-    def say_what_landlock_lacks(self) -> None:
+    def note_landlock_gaps(self) -> None:
         """What of the second layer this kernel cannot enforce, once for each kernel."""
         release = posix.uname().release
         if self.is_noted(f"landlock-{release}"):
@@ -409,16 +411,16 @@ class Session:
         from .landlock_masks import BESIDE_MOUNTS, SCOPES, missing_rights
 
         try:
-            abi = libc.call("syscall", 444, None, 0, 1)  # landlock_create_ruleset(2), LANDLOCK_CREATE_RULESET_VERSION
+            abi = libc.call_libc("syscall", 444, None, 0, 1)  # landlock_create_ruleset(2), LANDLOCK_CREATE_RULESET_VERSION
         except OSError:
             abi = 0
-        missing = missing_rights(abi, SCOPES if self.rules.value("nested") else BESIDE_MOUNTS)
+        missing = missing_rights(abi, SCOPES if self.rules.setting_value("nested") else BESIDE_MOUNTS)
         self.note_once(f"landlock-{release}", f"a second layer is not enforced: {'; '.join(missing)}" if missing else "")
 
-    def _ask_gh(self) -> None:
+    def _fetch_gh_token(self) -> None:
         caller = self.caller
         config = caller.get("GH_CONFIG_DIR") or f"{caller.get('XDG_CONFIG_HOME') or self.places.home + '/.config'}/gh"
-        gh = "" if caller.get("GH_TOKEN") or not posix.access(f"{config}/hosts.yml", posix.R_OK) else self.program("gh")
+        gh = "" if caller.get("GH_TOKEN") or not posix.access(f"{config}/hosts.yml", posix.R_OK) else self.locate_program("gh")
         if gh:
             import subprocess
 
@@ -436,7 +438,7 @@ def _replace_file(path: str, data: bytes) -> None:
     posix.rename(new, path)
 
 
-def _read(path: str) -> bytes:
+def _read_or_empty(path: str) -> bytes:
     try:
         handle = posix.open(path, posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
         with open(handle, "rb") as stream:
@@ -445,7 +447,7 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _generation(directory: str) -> int:
+def _inode_generation(directory: str) -> int:
     """What tells two directories apart that had one number after another (FS_IOC_GETVERSION, ioctl_iflags(2)); 0 where the file system has nothing."""
     import fcntl
 
@@ -458,7 +460,7 @@ def _generation(directory: str) -> int:
         posix.close(handle)
 
 
-def _become(command: list[str], environment: dict[str, str]) -> int:
+def _exec_command(command: list[str], environment: dict[str, str]) -> int:
     """Run a command in this process's place, found on its PATH (execvp(3))."""
     import _signal  # type: ignore[import-not-found]
     import errno
@@ -474,11 +476,11 @@ def _become(command: list[str], environment: dict[str, str]) -> int:
                 posix.execve("/bin/sh", ["/bin/sh", place, *command[1:]], environment)
             if failed.errno not in (errno.ENOENT, errno.ENOTDIR):
                 worst = failed.errno or worst
-    note(f"{name}: command not found" if worst == errno.ENOENT else f"{name}: {posix.strerror(worst)}")
+    print_note(f"{name}: command not found" if worst == errno.ENOENT else f"{name}: {posix.strerror(worst)}")
     return 127 if worst == errno.ENOENT else 126
 
 
-def quote(word: str) -> str:
+def quote_shell_word(word: str) -> str:
     """A word as a shell reads it."""
     if word and all((character.isalnum() and character.isascii()) or character in "/._-+=:,@%" for character in word):
         return word

@@ -46,7 +46,7 @@ class Learned:
     """Other architectures that programs ran for; both filters answer ENOSYS to all of their calls."""
 
 
-def learn(command: Sequence[str], *, nested: bool = False) -> Learned:
+def learn_syscalls(command: Sequence[str], *, nested: bool = False) -> Learned:
     """Run a command with this process's terminal, to its end, and tell what it did.
 
     Raises UsageError where there is no such command, MachineError where strace is missing or may not trace.
@@ -60,7 +60,7 @@ def learn(command: Sequence[str], *, nested: bool = False) -> Learned:
         status = subprocess.run((*_STRACE, "-o", trace, "--", *command), check=False).returncode
         try:
             with open(trace, encoding="ascii", errors="replace") as lines:
-                found = learned(lines, status=status if status >= 0 else 128 - status, nested=nested)
+                found = parse_trace(lines, status=status if status >= 0 else 128 - status, nested=nested)
         except FileNotFoundError:
             found = None
     if found is None or not found.calls:
@@ -68,9 +68,9 @@ def learn(command: Sequence[str], *, nested: bool = False) -> Learned:
     return found
 
 
-def learned(trace: Iterable[str], *, status: int = 0, nested: bool = False) -> Learned:
+def parse_trace(trace: Iterable[str], *, status: int = 0, nested: bool = False) -> Learned:
     """What the lines of a trace say."""
-    default, strict = (_filter(seccomp, nested=nested) for seccomp in (Seccomp.DEFAULT, Seccomp.STRICT))
+    default, strict = (_require_filter(seccomp, nested=nested) for seccomp in (Seccomp.DEFAULT, Seccomp.STRICT))
     calls: set[str] = set()
     unnamed: set[str] = set()
     modes: dict[str, str] = {}
@@ -83,16 +83,16 @@ def learned(trace: Iterable[str], *, status: int = 0, nested: bool = False) -> L
         call = _CALL.match(line)
         if not call:
             continue
-        process, name, arguments = call[1], call[2], _numbers(call[3])
+        process, name, arguments = call[1], call[2], _parse_call_arguments(call[3])
         if modes.get(process, _NATIVE) != _NATIVE:
             foreign.add(modes[process])
         elif name.startswith(_UNNAMED):
             unnamed.add(name.removeprefix("syscall_"))
         elif name in NAMES:
             calls.add(name)
-            if default.decide(name, arguments) is not Action.ALLOW:
+            if default.action_for(name, arguments) is not Action.ALLOW:
                 refused.add(name if name in whole else f"{name}({', '.join(f'{argument:#x}' for argument in arguments[:3])})")
-    missing = {name for name in calls if not strict.about(name)}
+    missing = {name for name in calls if not strict.rules_about(name)}
     return Learned(
         status=status,
         calls=tuple(sorted(calls)),
@@ -103,15 +103,17 @@ def learned(trace: Iterable[str], *, status: int = 0, nested: bool = False) -> L
     )
 
 
-def proposal(found: Learned) -> Iterator[str]:
+def proposal_lines(found: Learned) -> Iterator[str]:
     """Lines for a manifest's shell; what is for a person to decide is a comment."""
     if found.status:
         yield f"# The command ended with status {found.status}, so it may not have done all that it does."
-    yield f"# {len(found.calls)} system calls; strict lets {len(found.calls) - len(found.missing) - len(_whole(found))} of them through."
+    yield f"# {len(found.calls)} system calls; strict lets {len(found.calls) - len(found.missing) - len(_calls_refused_entirely(found))} of them through."
     if found.missing:
         yield f"seccomp_allow: [{', '.join(found.missing)}]"
     for name in found.refused:
-        hint = " (most programs do without; if this one does not, add it to seccomp_allow)" if name in _whole(found) and name != "clone3" else ""
+        hint = (
+            " (most programs do without; if this one does not, add it to seccomp_allow)" if name in _calls_refused_entirely(found) and name != "clone3" else ""
+        )
         yield f"# refused by both filters: {name}{hint}"
     for number in found.unnamed:
         yield f"# answered ENOSYS by both filters: number {number}, which has no name"
@@ -119,17 +121,17 @@ def proposal(found: Learned) -> Iterator[str]:
         yield f"# answered ENOSYS by both filters: every call of programs in {mode} mode"
 
 
-def _whole(found: Learned) -> tuple[str, ...]:
+def _calls_refused_entirely(found: Learned) -> tuple[str, ...]:
     return tuple(name for name in found.refused if "(" not in name)
 
 
-def _filter(seccomp: Seccomp, *, nested: bool) -> Filter:
+def _require_filter(seccomp: Seccomp, *, nested: bool) -> Filter:
     found = filter_of(seccomp, nested=nested)
     if found is None:
         raise ValueError(f"no filter: {seccomp}")
     return found
 
 
-def _numbers(arguments: str) -> tuple[int, ...]:
+def _parse_call_arguments(arguments: str) -> tuple[int, ...]:
     numbers = [int(word, 0) for word in re.findall(r"0x[0-9a-f]+|\b\d+\b", arguments)]
     return tuple((numbers + [0] * 6)[:6])

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Self, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from wavegen.core.errors import Location
-from wavegen.manifest.yaml_nodes import Map, Messages, Node, Scalar, Sequence, kind, quoted
+from wavegen.manifest.yaml_nodes import Map, Messages, Node, Scalar, Sequence, describe_node, quote_for_message
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Marks:
     here: Location
     values: Mapping[str, Location]
 
-    def of(self, key: str) -> Location:
+    def location_of(self, key: str) -> Location:
         """The place of the value under `key`, or of the mapping where the key is not written."""
         return self.values.get(key, self.here)
 
@@ -54,7 +54,7 @@ class Marks:
 NOWHERE = Marks(Location(""), {})
 
 
-def key(doc: str, default: Any = None, *, pattern: str = "") -> Any:
+def manifest_key(doc: str, default: Any = None, *, pattern: str = "") -> Any:
     """A dataclass field that is a key of a mapping: its documentation and its value where it is not written."""
     metadata = {"doc": doc, "pattern": pattern}
     if isinstance(default, dict):
@@ -62,17 +62,17 @@ def key(doc: str, default: Any = None, *, pattern: str = "") -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def needed(doc: str) -> Any:
+def required_key(doc: str) -> Any:
     """Like `key`, for a key without which the mapping means nothing."""
     return dataclasses.field(metadata={"doc": doc, "pattern": ""})
 
 
-def alternatives(hint: Any) -> tuple[Any, ...]:
+def union_members(hint: Any) -> tuple[Any, ...]:
     """The types of a union but None: one, or the scalar and the dataclass that may stand in its place."""
     return tuple(a for a in get_args(hint) if a is not type(None))
 
 
-def is_needed(field: dataclasses.Field[Any]) -> bool:
+def is_required_key(field: dataclasses.Field[Any]) -> bool:
     """Whether a field was declared with `needed`."""
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
@@ -83,37 +83,37 @@ class Decoder:
     def __init__(self, messages: Messages) -> None:
         self.messages = messages
 
-    def decode(self, cls: type[T], node: Map) -> T | None:
+    def decode_dataclass(self, cls: type[T], node: Map) -> T | None:
         """An instance of the dataclass `cls`, or None where an error was noted in it."""
-        value = self._mapping(cls, node, "")
+        value = self._decode_mapping(cls, node, "")
         return None if value is _BAD else cast("T", value)
 
-    def _value(self, hint: Any, node: Node, path: str) -> Any:
+    def _decode_value(self, hint: Any, node: Node, path: str) -> Any:
         origin = get_origin(hint)
         if origin in (Union, types.UnionType):
-            return self._either(alternatives(hint), node, path)
+            return self._decode_union(union_members(hint), node, path)
         if hint is object:
             return node
         if origin is tuple:
-            return self._list(get_args(hint)[0], node, path)
+            return self._decode_list(get_args(hint)[0], node, path)
         if origin in (dict, Mapping):
-            return self._table(get_args(hint)[1], node, path)
+            return self._decode_table(get_args(hint)[1], node, path)
         if dataclasses.is_dataclass(hint):
-            return self._mapping(cast("type[Any]", hint), node, path) if isinstance(node, Map) else self._wrong("a mapping", node, path)
+            return self._decode_mapping(cast("type[Any]", hint), node, path) if isinstance(node, Map) else self._report_wrong_type("a mapping", node, path)
         if not isinstance(node, Scalar):
-            return self._wrong(_expected(hint), node, path)
-        return self._scalar(hint, node, path)
+            return self._report_wrong_type(_describe_scalar_type(hint), node, path)
+        return self._decode_scalar(hint, node, path)
 
-    def _either(self, hints: tuple[Any, ...], node: Node, path: str) -> Any:
+    def _decode_union(self, hints: tuple[Any, ...], node: Node, path: str) -> Any:
         """Of several types the one that has the node's shape."""
         if len(hints) == 1:
-            return self._value(hints[0], node, path)
-        fitting = [hint for hint in hints if isinstance(node, _shape(hint))]
+            return self._decode_value(hints[0], node, path)
+        fitting = [hint for hint in hints if isinstance(node, _node_class_for(hint))]
         if not fitting:
-            return self._wrong(" or ".join(_NAMED_SHAPES.get(_shape(hint)) or _expected(hint) for hint in hints), node, path)
-        return self._value(fitting[0], node, path)
+            return self._report_wrong_type(" or ".join(_NAMED_SHAPES.get(_node_class_for(hint)) or _describe_scalar_type(hint) for hint in hints), node, path)
+        return self._decode_value(fitting[0], node, path)
 
-    def _scalar(self, hint: Any, node: Scalar, path: str) -> Any:
+    def _decode_scalar(self, hint: Any, node: Scalar, path: str) -> Any:
         if hint is Text:
             return Text(node.text, node.at)
         if hint is bool and node.plain and node.text in _BOOLS:
@@ -126,75 +126,77 @@ class Decoder:
             words = [str(m.value) for m in hint]
             if node.text in words:
                 return hint(node.text)
-            self.messages.error(node.at, f"{path}: {quoted(node.text)} is not one of {', '.join(words)}", suggestion(node.text, words) or "write one of them")
+            self.messages.add_error(
+                node.at, f"{path}: {quote_for_message(node.text)} is not one of {', '.join(words)}", suggest_spelling(node.text, words) or "write one of them"
+            )
             return _BAD
-        return self._wrong(_expected(hint), node, path)
+        return self._report_wrong_type(_describe_scalar_type(hint), node, path)
 
-    def _wrong(self, expected: str, node: Node, path: str) -> Any:
+    def _report_wrong_type(self, expected: str, node: Node, path: str) -> Any:
         hint = "remove the quotes" if isinstance(node, Scalar) and not node.plain and expected in ("a number", "true or false") else ""
-        self.messages.error(node.at, f"{path}: expected {expected}, got {kind(node)}", hint or f"write {expected}")
+        self.messages.add_error(node.at, f"{path}: expected {expected}, got {describe_node(node)}", hint or f"write {expected}")
         return _BAD
 
-    def _list(self, hint: Any, node: Node, path: str) -> Any:
-        if isinstance(node, Scalar) and node.null:
+    def _decode_list(self, hint: Any, node: Node, path: str) -> Any:
+        if isinstance(node, Scalar) and node.is_null:
             return ()
         if not isinstance(node, Sequence):
-            self.messages.error(node.at, f"{path}: expected a list, got {kind(node)}", "write it as [a, b] or one `- item` a line")
+            self.messages.add_error(node.at, f"{path}: expected a list, got {describe_node(node)}", "write it as [a, b] or one `- item` a line")
             return _BAD
-        values = [self._value(hint, item, f"{path}[{i}]") for i, item in enumerate(node.items)]
+        values = [self._decode_value(hint, item, f"{path}[{i}]") for i, item in enumerate(node.items)]
         return _BAD if _BAD in values else tuple(values)
 
-    def _table(self, hint: Any, node: Node, path: str) -> Any:
-        if isinstance(node, Scalar) and node.null:
+    def _decode_table(self, hint: Any, node: Node, path: str) -> Any:
+        if isinstance(node, Scalar) and node.is_null:
             return {}
         if not isinstance(node, Map):
-            return self._wrong("a mapping", node, path)
+            return self._report_wrong_type("a mapping", node, path)
         values = {}
         for name, (at, child) in node.entries.items():
             place = f"{path}.{name}" if path else name
-            value = self._empty(hint, child, place) if isinstance(child, Scalar) and child.null else self._value(hint, child, place)
+            value = self._decode_empty_entry(hint, child, place) if isinstance(child, Scalar) and child.is_null else self._decode_value(hint, child, place)
             if value is not _BAD:
                 values[Text(name, at)] = value
         return values
 
-    def _empty(self, hint: Any, node: Scalar, path: str) -> Any:
-        return self._mapping(cast("type[Any]", hint), Map(node.at, {}), path) if dataclasses.is_dataclass(hint) else Text("", node.at)
+    def _decode_empty_entry(self, hint: Any, node: Scalar, path: str) -> Any:
+        return self._decode_mapping(cast("type[Any]", hint), Map(node.at, {}), path) if dataclasses.is_dataclass(hint) else Text("", node.at)
 
-    def _mapping(self, cls: type[Any], node: Map, path: str) -> Any:
+    def _decode_mapping(self, cls: type[Any], node: Map, path: str) -> Any:
         prefix = f"{path}." if path else ""
         fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "at"}
-        hints = _hints(cls)
+        hints = _field_types(cls)
         given: dict[str, Any] = {"at": Marks(node.at, {k: child.at for k, (_, child) in node.entries.items()})}
         bad = False
         for name, (at, child) in node.entries.items():
             if name not in fields:
-                self._unknown(cls, at, prefix + name, name, fields)
+                self._report_unknown_key(cls, at, prefix + name, name, fields)
                 continue
-            if isinstance(child, Scalar) and child.null:
+            if isinstance(child, Scalar) and child.is_null:
                 continue
-            value = self._value(hints[name], child, prefix + name)
+            value = self._decode_value(hints[name], child, prefix + name)
             if value is _BAD:
                 bad = True
             else:
                 given[name] = value
         for name, field in fields.items():
-            if not is_needed(field) or name in given:
+            if not is_required_key(field) or name in given:
                 continue
             if name not in node.entries:
-                self.messages.error(node.at, f"{path or 'the mapping'}: {name} is missing", f"add `{name}:`")
+                self.messages.add_error(node.at, f"{path or 'the mapping'}: {name} is missing", f"add `{name}:`")
                 bad = True
             elif not bad:
-                self.messages.error(node.at, f"{prefix}{name} is empty", "give it a value")
+                self.messages.add_error(node.at, f"{prefix}{name} is empty", "give it a value")
                 bad = True
         return _BAD if bad else cls(**given)
 
-    def _unknown(self, cls: type[Any], at: Location, path: str, name: str, fields: Mapping[str, Any]) -> None:
-        hint = suggestion(name, tuple(fields))
+    def _report_unknown_key(self, cls: type[Any], at: Location, path: str, name: str, fields: Mapping[str, Any]) -> None:
+        hint = suggest_spelling(name, tuple(fields))
         if getattr(cls, "STRICT", False):
             # Ignoring a misspelt rule would open the fence without a word.
-            self.messages.error(at, f"unknown key {quoted(path)}", hint or f"known here: {', '.join(fields)}")
+            self.messages.add_error(at, f"unknown key {quote_for_message(path)}", hint or f"known here: {', '.join(fields)}")
         else:
-            self.messages.note(at, f"unknown key {quoted(path)} is ignored", hint)
+            self.messages.add_note(at, f"unknown key {quote_for_message(path)} is ignored", hint)
 
 
 class _Bad:
@@ -204,15 +206,15 @@ class _Bad:
 _BAD: Any = _Bad()
 
 
-def suggestion(word: str, known: tuple[str, ...] | list[str]) -> str:
+def suggest_spelling(word: str, known: tuple[str, ...] | list[str]) -> str:
     """`did you mean …?`, or nothing where no known word is near."""
     import difflib
 
     near = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
-    return f"did you mean {quoted(near[0])}?" if near else ""
+    return f"did you mean {quote_for_message(near[0])}?" if near else ""
 
 
-def _shape(hint: Any) -> type[Node]:
+def _node_class_for(hint: Any) -> type[Node]:
     """The class of the nodes that a type is read from."""
     return Map if dataclasses.is_dataclass(hint) else Sequence if get_origin(hint) is tuple else Scalar
 
@@ -220,14 +222,14 @@ def _shape(hint: Any) -> type[Node]:
 _NAMED_SHAPES = {Map: "a mapping", Sequence: "a list"}
 
 
-def _expected(hint: Any) -> str:
+def _describe_scalar_type(hint: Any) -> str:
     return {Text: "text", bool: "true or false", int: "a number", float: "a number"}.get(hint, "one word")
 
 
 _HINTS: dict[type[Any], dict[str, Any]] = {}
 
 
-def _hints(cls: type[Any]) -> dict[str, Any]:
+def _field_types(cls: type[Any]) -> dict[str, Any]:
     if cls not in _HINTS:
         _HINTS[cls] = get_type_hints(cls)
     return _HINTS[cls]

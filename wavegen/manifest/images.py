@@ -33,7 +33,7 @@ class BadReferenceError(Exception):
         self.hint = hint
 
 
-def reference(text: str) -> str:
+def check_image_reference(text: str) -> str:
     """The same text, which names an image. Raises BadReferenceError for what docker would refuse, or take for an option or an identifier."""
     match = _REFERENCE.fullmatch(text)
     hint = "write it as debian:stable-slim, registry.example.org/team/image:1.2, or with @sha256: and 64 digits"
@@ -54,17 +54,17 @@ def reference(text: str) -> str:
     return str(text)
 
 
-def pinned(text: str) -> bool:
+def is_digest_pinned(text: str) -> bool:
     """Whether a reference says what the image holds, whoever moves its tag."""
     return "@sha256:" in text
 
 
-def package_name(text: str) -> bool:
+def is_package_name(text: str) -> bool:
     """Whether a text names a package of a distribution, or with `npm:` one of npm; a version may be added as apt-get, apk and npm take it."""
     return bool(_PACKAGE.fullmatch(text) or _NPM.fullmatch(text))
 
 
-def slug(name: str) -> str:
+def image_slug(name: str) -> str:
     """A project's name as a part of an image's: lower case letters, digits and single hyphens; `project` where nothing of it is left."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub("[^a-z0-9]+", "-", plain)[:_LONGEST_SLUG].strip("-") or "project"
@@ -72,4 +72,4 @@ def slug(name: str) -> str:
 
 def local_image(name: str) -> str:
     """The image that is built for a project of this name."""
-    return f"wavegen/{slug(name)}:latest"
+    return f"wavegen/{image_slug(name)}:latest"

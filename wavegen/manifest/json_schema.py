@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from wavegen.manifest.decoder import Text, alternatives, is_needed
+from wavegen.manifest.decoder import Text, is_required_key, union_members
 from wavegen.manifest.model import Manifest
 
 # The decoder takes the raw text of any scalar for a text field, as Wave's parser does.
@@ -19,7 +19,7 @@ _WORDS = {"type": ["boolean", "null"]}
 def manifest_schema() -> dict[str, Any]:
     """The schema of a manifest: draft 2020-12, one definition per mapping."""
     definitions: dict[str, Any] = {}
-    _mapping(Manifest, definitions)
+    _mapping_schema(Manifest, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "wave.yaml as wavegen reads it",
@@ -28,13 +28,13 @@ def manifest_schema() -> dict[str, Any]:
     }
 
 
-def _mapping(cls: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _mapping_schema(cls: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     if cls.__name__ not in definitions:
         definitions[cls.__name__] = {}
         hints = get_type_hints(cls)
         fields = [f for f in dataclasses.fields(cls) if f.name != "at"]
-        properties = {f.name: _field(hints[f.name], f, definitions) for f in fields}
-        required = [f.name for f in fields if is_needed(f)]
+        properties = {f.name: _field_schema(hints[f.name], f, definitions) for f in fields}
+        required = [f.name for f in fields if is_required_key(f)]
         definitions[cls.__name__] = {
             "type": ["object", "null"] if not required else "object",
             "properties": properties,
@@ -43,27 +43,27 @@ def _mapping(cls: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{cls.__name__}"}
 
 
-def _field(hint: Any, field: dataclasses.Field[Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    schema = _type(hint, definitions)
-    if is_needed(field):
+def _field_schema(hint: Any, field: dataclasses.Field[Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    schema = _type_schema(hint, definitions)
+    if is_required_key(field):
         schema = _not_null(schema)
     if field.metadata["pattern"]:
         schema = {**schema, "pattern": field.metadata["pattern"]}
     return {"description": field.metadata["doc"], **schema}
 
 
-def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _type_schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        some = [_type(a, definitions) for a in alternatives(hint)]
+        some = [_type_schema(a, definitions) for a in union_members(hint)]
         return some[0] if len(some) == 1 else {"anyOf": some}
     if origin is tuple:
-        items = _type(arguments[0], definitions)
+        items = _type_schema(arguments[0], definitions)
         return {"type": ["array", "null"], "items": items if arguments[0] is Text else _not_null(items)}
     if origin in (dict, Mapping):
-        return {"type": ["object", "null"], "additionalProperties": _type(arguments[1], definitions)}
+        return {"type": ["object", "null"], "additionalProperties": _type_schema(arguments[1], definitions)}
     if dataclasses.is_dataclass(hint):
-        return _mapping(hint, definitions)  # type: ignore[arg-type]
+        return _mapping_schema(hint, definitions)  # type: ignore[arg-type]
     if isinstance(hint, type) and issubclass(hint, Enum):
         return {"enum": [*(m.value for m in hint), None]}
     simple: dict[Any, dict[str, Any]] = {

@@ -68,25 +68,25 @@ PRESETS: Mapping[str, Preset] = {
 """By name. The domains are those of Wave's own table of roles."""
 
 
-def filled(persona: Persona, preset: Preset, at: Marks) -> Persona:
+def apply_preset(persona: Persona, preset: Preset, at: Marks) -> Persona:
     """The persona with what it does not write itself taken from a preset; deny lists add up. `at`: where the preset is named."""
 
-    def texts(words: tuple[str, ...]) -> tuple[Text, ...]:
-        return tuple(Text(word, at.of("preset")) for word in words)
+    def located_texts(words: tuple[str, ...]) -> tuple[Text, ...]:
+        return tuple(Text(word, at.location_of("preset")) for word in words)
 
     own = persona.permissions or Permissions(at=at)
-    allowed = own.allowed_tools if own.allowed_tools is not None else texts(preset.allowed)
+    allowed = own.allowed_tools if own.allowed_tools is not None else located_texts(preset.allowed)
     sandbox = persona.sandbox or PersonaSandbox(at=at)
     marks = sandbox.at
     if sandbox.allowed_domains is None:
-        marks = Marks(marks.here, {**marks.values, "allowed_domains": at.of("preset")})
-        sandbox = replace(sandbox, allowed_domains=texts(preset.domains))
+        marks = Marks(marks.here, {**marks.values, "allowed_domains": at.location_of("preset")})
+        sandbox = replace(sandbox, allowed_domains=located_texts(preset.domains))
     if sandbox.project is None and preset.reads_only:
-        marks = Marks(marks.here, {**marks.values, "project": at.of("preset")})
+        marks = Marks(marks.here, {**marks.values, "project": at.location_of("preset")})
         sandbox = replace(sandbox, project=PathAccess.READ)
     return replace(
         persona,
-        description=persona.description or Text(preset.description, at.of("preset")),
-        permissions=replace(own, allowed_tools=allowed, deny=(*texts(preset.denied), *own.deny)),
+        description=persona.description or Text(preset.description, at.location_of("preset")),
+        permissions=replace(own, allowed_tools=allowed, deny=(*located_texts(preset.denied), *own.deny)),
         sandbox=replace(sandbox, at=marks),
     )

@@ -7,47 +7,47 @@ from wavegen.launcher.followed import GIT_STORES, KEPT_IN_PLACE, ROWS
 from wavegen.policy.model import Access, Anchor, EnvRule, HostPath, Origin, PathRule
 
 
-def _rules(access: Access, reason: str, *paths: str, required: bool = False) -> tuple[PathRule, ...]:
+def _root_path_rules(access: Access, reason: str, *paths: str, required: bool = False) -> tuple[PathRule, ...]:
     return tuple(PathRule(path=HostPath(Anchor.ROOT, path.removeprefix("/")), access=access, required=required, origin=Origin(reason)) for path in paths)
 
 
 SCRATCH = (
-    *_rules(Access.SCRATCH, "private, so that nothing in it is shared with the host", "/tmp", "/var/tmp"),
-    *_rules(Access.SCRATCH, "the host's sockets live there, and a read-only mount does not stop connect(2)", "/run"),
+    *_root_path_rules(Access.SCRATCH, "private, so that nothing in it is shared with the host", "/tmp", "/var/tmp"),
+    *_root_path_rules(Access.SCRATCH, "the host's sockets live there, and a read-only mount does not stop connect(2)", "/run"),
     PathRule(path=HostPath(Anchor.ROOT, "var/run"), access=Access.SCRATCH, source=HostPath(Anchor.ROOT, "run"), origin=Origin("another name of /run")),
-    *_rules(Access.SCRATCH, "private shared memory of a bounded size", "/dev/shm"),
+    *_root_path_rules(Access.SCRATCH, "private shared memory of a bounded size", "/dev/shm"),
 )
 
 HOST_ROOT = (
-    *_rules(Access.READ, "the host's system, behind the masks below", "/", required=True),
-    *_rules(Access.HIDE, "other disks", "/media", "/mnt", "/srv", "/lost+found"),
-    *_rules(Access.HIDE, "other users", "/home", "/root"),
+    *_root_path_rules(Access.READ, "the host's system, behind the masks below", "/", required=True),
+    *_root_path_rules(Access.HIDE, "other disks", "/media", "/mnt", "/srv", "/lost+found"),
+    *_root_path_rules(Access.HIDE, "other users", "/home", "/root"),
     PathRule(path=HostPath(Anchor.HOMES), access=Access.HIDE, origin=Origin("other users")),
     PathRule(path=HostPath(Anchor.AROUND), access=Access.HIDE, origin=Origin("the project's neighbours")),
-    *_rules(Access.HIDE, "logs, mail, databases and other programs' data; real root may read them all", "/var"),
-    *_rules(Access.HIDE, "kernel images and boot secrets", "/boot"),
-    *_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/firmware", "/sys/fs/bpf", "/sys/fs/pstore"),
-    *_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"),
-    *_rules(Access.HIDE, "whoever answers there builds outside the fence", "/nix/var/nix/daemon-socket"),
-    *_rules(Access.HIDE, "passwords; readable to real root", "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd"),
-    *_rules(Access.HIDE, "who may become whom", "/etc/sudoers", "/etc/sudoers.d", "/etc/doas.conf"),
-    *_rules(Access.HIDE, "the host's private keys", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt", "/etc/krb5.keytab"),
-    *_rules(Access.HIDE, "the host's private keys", *(f"/etc/ssh/ssh_host_{kind}_key" for kind in ("dsa", "ecdsa", "ed25519", "rsa"))),
-    *_rules(Access.HIDE, "passwords of networks", "/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/openvpn", "/etc/ppp"),
-    *_rules(Access.HIDE, "credentials of clusters and registries", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/containers/auth.json"),
-    *_rules(Access.HIDE, "names this host", "/etc/machine-id"),
-    *_rules(Access.HIDE, "ssh does not start where files in it belong to nobody, as root's do inside", "/etc/ssh/ssh_config.d"),
-    *_rules(Access.READ, "what the package manager knows is installed", "/var/lib/dpkg", "/var/lib/rpm"),
-    *_rules(Access.READ, "links in /etc lead there", "/var/lib/alternatives", "/var/lib/ca-certificates"),
-    *_rules(Access.READ, "indexes of fonts and TeX", "/var/cache/fontconfig", "/var/lib/texmf"),
-    *_rules(Access.READ, "the programs of NixOS", "/run/current-system", "/run/opengl-driver"),
+    *_root_path_rules(Access.HIDE, "logs, mail, databases and other programs' data; real root may read them all", "/var"),
+    *_root_path_rules(Access.HIDE, "kernel images and boot secrets", "/boot"),
+    *_root_path_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/firmware", "/sys/fs/bpf", "/sys/fs/pstore"),
+    *_root_path_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"),
+    *_root_path_rules(Access.HIDE, "whoever answers there builds outside the fence", "/nix/var/nix/daemon-socket"),
+    *_root_path_rules(Access.HIDE, "passwords; readable to real root", "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd"),
+    *_root_path_rules(Access.HIDE, "who may become whom", "/etc/sudoers", "/etc/sudoers.d", "/etc/doas.conf"),
+    *_root_path_rules(Access.HIDE, "the host's private keys", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt", "/etc/krb5.keytab"),
+    *_root_path_rules(Access.HIDE, "the host's private keys", *(f"/etc/ssh/ssh_host_{kind}_key" for kind in ("dsa", "ecdsa", "ed25519", "rsa"))),
+    *_root_path_rules(Access.HIDE, "passwords of networks", "/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/openvpn", "/etc/ppp"),
+    *_root_path_rules(Access.HIDE, "credentials of clusters and registries", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/containers/auth.json"),
+    *_root_path_rules(Access.HIDE, "names this host", "/etc/machine-id"),
+    *_root_path_rules(Access.HIDE, "ssh does not start where files in it belong to nobody, as root's do inside", "/etc/ssh/ssh_config.d"),
+    *_root_path_rules(Access.READ, "what the package manager knows is installed", "/var/lib/dpkg", "/var/lib/rpm"),
+    *_root_path_rules(Access.READ, "links in /etc lead there", "/var/lib/alternatives", "/var/lib/ca-certificates"),
+    *_root_path_rules(Access.READ, "indexes of fonts and TeX", "/var/cache/fontconfig", "/var/lib/texmf"),
+    *_root_path_rules(Access.READ, "the programs of NixOS", "/run/current-system", "/run/opengl-driver"),
 )
 
 PRIVATE_BELOW = "/etc"
 """Where what others than its owner and group cannot read is hidden: no list knows every program's secrets."""
 
 RESOLVERS = (
-    *_rules(
+    *_root_path_rules(
         Access.READ,
         "/etc/resolv.conf may lead there; the file alone, not the resolver's socket",
         "/run/systemd/resolve/stub-resolv.conf",
@@ -61,23 +61,25 @@ RESOLVERS = (
 )
 
 MINIMAL_ROOT = (
-    *_rules(Access.HIDE, "nothing of the host is there but what follows", "/", required=True),
+    *_root_path_rules(Access.HIDE, "nothing of the host is there but what follows", "/", required=True),
     PathRule(path=HostPath(Anchor.HOMES), access=Access.HIDE, origin=Origin("other users")),
     PathRule(path=HostPath(Anchor.AROUND), access=Access.HIDE, origin=Origin("the project's neighbours, where it lies below what is shown")),
-    *_rules(Access.READ, "programs and libraries", "/usr", required=True),
-    *_rules(Access.READ, "programs and libraries", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
-    *_rules(Access.READ, "links to the programs of Nix profiles", "/nix/var/nix/profiles", "/etc/profiles/per-user", "/etc/static", "/run/current-system"),
-    *_rules(Access.READ, "names of users, groups and services", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/services", "/etc/protocols"),
-    *_rules(Access.READ, "names of hosts", "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/gai.conf"),
-    *_rules(Access.READ, "certificates of authorities", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
-    *_rules(Access.READ, "certificates of authorities", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/crypto-policies"),
-    *_rules(Access.READ, "where libraries are", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
-    *_rules(Access.READ, "which of several programs is meant", "/etc/alternatives"),
-    *_rules(Access.READ, "time zone", "/etc/localtime", "/etc/timezone"),
-    *_rules(Access.READ, "which system this is", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version"),
-    *_rules(Access.READ, "settings of shells and terminals", "/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/bashrc"),
-    *_rules(Access.READ, "settings of shells and terminals", "/etc/inputrc", "/etc/terminfo", "/etc/zsh", "/etc/fish"),
-    *_rules(
+    *_root_path_rules(Access.READ, "programs and libraries", "/usr", required=True),
+    *_root_path_rules(Access.READ, "programs and libraries", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store"),
+    *_root_path_rules(
+        Access.READ, "links to the programs of Nix profiles", "/nix/var/nix/profiles", "/etc/profiles/per-user", "/etc/static", "/run/current-system"
+    ),
+    *_root_path_rules(Access.READ, "names of users, groups and services", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/services", "/etc/protocols"),
+    *_root_path_rules(Access.READ, "names of hosts", "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/gai.conf"),
+    *_root_path_rules(Access.READ, "certificates of authorities", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
+    *_root_path_rules(Access.READ, "certificates of authorities", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/crypto-policies"),
+    *_root_path_rules(Access.READ, "where libraries are", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
+    *_root_path_rules(Access.READ, "which of several programs is meant", "/etc/alternatives"),
+    *_root_path_rules(Access.READ, "time zone", "/etc/localtime", "/etc/timezone"),
+    *_root_path_rules(Access.READ, "which system this is", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version"),
+    *_root_path_rules(Access.READ, "settings of shells and terminals", "/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/bashrc"),
+    *_root_path_rules(Access.READ, "settings of shells and terminals", "/etc/inputrc", "/etc/terminfo", "/etc/zsh", "/etc/fish"),
+    *_root_path_rules(
         Access.READ,
         "settings of programs",
         "/etc/gitconfig",
@@ -89,8 +91,8 @@ MINIMAL_ROOT = (
         "/etc/java-11-openjdk",
         "/etc/java-17-openjdk",
     ),
-    *_rules(Access.READ, "settings of programs", "/etc/java-21-openjdk", "/etc/java-25-openjdk", "/etc/maven", "/etc/magic", "/etc/ssh/ssh_config"),
-    *_rules(Access.READ, "how many processors there are", "/sys/devices/system/cpu", "/sys/devices/system/node"),
+    *_root_path_rules(Access.READ, "settings of programs", "/etc/java-21-openjdk", "/etc/java-25-openjdk", "/etc/maven", "/etc/magic", "/etc/ssh/ssh_config"),
+    *_root_path_rules(Access.READ, "how many processors there are", "/sys/devices/system/cpu", "/sys/devices/system/node"),
 )
 
 NETWORK_FILES = (
@@ -125,18 +127,18 @@ WORKTREE_FILES = ("gitdir", "commondir", "config.worktree")
 """The same of a linked worktree, below worktrees/NAME."""
 
 
-def _guards() -> tuple[PathRule, ...]:
-    def rule(tail: str, reason: str, access: Access = Access.READ) -> PathRule:
+def _guard_rules() -> tuple[PathRule, ...]:
+    def project_guard(tail: str, reason: str, access: Access = Access.READ) -> PathRule:
         return PathRule(path=HostPath(Anchor.PROJECT, tail), access=access, guarded=True, origin=Origin(reason))
 
-    kept = (rule(name, "another one in its place would have other hooks", Access.WRITE) for name in (".git", *KEPT_IN_PLACE))
-    git = (rule(f".git/{name}", "git on the host runs or follows it") for name in GIT_FILES)
-    stores = (rule(f"{store}/{name}", "git on the host runs or follows it") for store in GIT_STORES for name in ("config", "hooks"))
-    followed = (rule(pattern.removesuffix("/**"), runs) for _, _, protected, _, _, runs in ROWS for pattern in protected)
+    kept = (project_guard(name, "another one in its place would have other hooks", Access.WRITE) for name in (".git", *KEPT_IN_PLACE))
+    git = (project_guard(f".git/{name}", "git on the host runs or follows it") for name in GIT_FILES)
+    stores = (project_guard(f"{store}/{name}", "git on the host runs or follows it") for store in GIT_STORES for name in ("config", "hooks"))
+    followed = (project_guard(pattern.removesuffix("/**"), runs) for _, _, protected, _, _, runs in ROWS for pattern in protected)
     return (*kept, *git, *stores, *followed)
 
 
-GUARDS = _guards()
+GUARDS = _guard_rules()
 """What the host runs or follows of a project: read-only where it exists."""
 
 _AUTHORITIES, _COMPILERS = "paths of certificates of authorities, no secrets", "compilers and search paths of a Nix shell"
@@ -201,7 +203,7 @@ _DANGEROUS_NAMES = {name: reason for reason, names in _DANGEROUS for name in nam
 _DANGEROUS_SHAPES = (("GIT_CONFIG", "", "makes git run commands"), ("", "_AUTH_SOCK", "leads to an agent that signs for you"))
 
 
-def danger(name: str) -> str:
+def variable_danger(name: str) -> str:
     """Why a variable is rarely meant to be passed; empty where nothing is known against it."""
     shapes = (reason for start, end, reason in _DANGEROUS_SHAPES if name.startswith(start) and name.endswith(end))
     return _DANGEROUS_NAMES.get(name) or next(shapes, "")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wavegen.manifest.images import NPM, package_name
+from wavegen.manifest.images import NPM, is_package_name
 from wavegen.policy.model import AgentKind
 
 
@@ -169,11 +169,11 @@ AGENTS = {AgentKind.CLAUDE: "claude-code", AgentKind.CODEX: "codex", AgentKind.G
 """The attributes of agents' programs."""
 
 
-def packages(distribution: Distribution, attribute: str) -> Found | None:
+def packages_for_attribute(distribution: Distribution, attribute: str) -> Found | None:
     """What to install for a nixpkgs attribute; None where nothing is known to be there."""
     row = _TABLE.get(attribute)
     if row is not None:
-        return sorted_out((row if isinstance(row, str) else row[distribution.column]).split())
+        return split_npm_packages((row if isinstance(row, str) else row[distribution.column]).split())
     if match := _JDK.fullmatch(attribute):
         return Found((_JDKS[distribution.column].format(match[1]),))
     for pattern, names in _SETS:
@@ -182,15 +182,15 @@ def packages(distribution: Distribution, attribute: str) -> Found | None:
             if not name.startswith(NPM):
                 name = name.lower().replace("_", "-")
             # An attribute may begin or end as an option does, or as what apt-get removes.
-            return sorted_out([name]) if package_name(name) else None
+            return split_npm_packages([name]) if is_package_name(name) else None
     if (match := _VERSION.fullmatch(attribute)) and match[1] in _VERSIONED:
-        found = packages(distribution, _VERSIONED[match[1]])
+        found = packages_for_attribute(distribution, _VERSIONED[match[1]])
         exact = attribute == _VERSIONED[match[1]]
         return found and Found(found.names, found.npm, other_version=not exact)
     return Found((attribute,)) if _NAME.fullmatch(attribute) else None
 
 
-def sorted_out(names: list[str] | tuple[str, ...]) -> Found | None:
+def split_npm_packages(names: list[str] | tuple[str, ...]) -> Found | None:
     """Names with those of npm told apart; None where there are none."""
     npm = tuple(name.removeprefix(NPM) for name in names if name.startswith(NPM))
     return Found(tuple(name for name in names if not name.startswith(NPM)), npm) if names else None

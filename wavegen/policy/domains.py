@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from wavegen.core.errors import Problem, Severity
 from wavegen.launcher.egress.rules import DEFAULT_PORTS
-from wavegen.launcher.egress.special_names import is_intranet, is_loopback
+from wavegen.launcher.egress.special_names import is_intranet_suffix, is_loopback_name
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import DomainEntry
-from wavegen.manifest.shared_hosting import below, serves
+from wavegen.manifest.shared_hosting import shared_content_reason, shared_hosting_reason
 from wavegen.policy.host_rules import credentials_below, gives_credentials, is_own_loopback, refusal_of
 from wavegen.policy.model import DomainRule, Origin
 
@@ -44,16 +44,16 @@ def domain_rule(entry: Text | DomainEntry) -> DomainRule:
         raise BadDomainError(f"'{entry}' is an address of a page, not a host", f"write {host}" if host else "write the host's name")
     if not entry.isascii():  # not of the lower-cased text: the Kelvin sign's lower case is k
         raise BadDomainError(f"'{entry}' is not ASCII", "write the name in its xn-- form")
-    host, port = _split(text, entry)
+    host, port = _split_port(text, entry)
     wildcard = host.startswith("*.")
     host = host.removeprefix("*.").removesuffix(".")
     if host.startswith("["):
-        host = _address(host, entry)
+        host = _parse_address(host, entry)
     elif "*" in host or not host:
         raise BadDomainError(f"'{entry}': a star stands only for whole labels at the front", "write *.example.org, or list the names")
     elif re.fullmatch(r"(.*\.)?([0-9]+|0x[0-9a-f]*)", host):
         # inet_aton would take 0x7f.1 or 2130706433 for an address; a list must not say it that way.
-        host = _address(host, entry)
+        host = _parse_address(host, entry)
     elif len(host) > 253 or not all(_LABEL.fullmatch(label) for label in host.split(".")):  # noqa: PLR2004  RFC 1035
         raise BadDomainError(f"'{entry}' is not a host name", "letters, digits and hyphens between dots")
     if wildcard and (host.startswith("[") or host.replace(".", "").isdigit()):
@@ -67,23 +67,23 @@ def denied_rule(entry: Text | DomainEntry) -> DomainRule:
     return rule if rule.port else replace(rule, port="*")
 
 
-def too_broad(rule: DomainRule) -> str:
+def broad_wildcard_reason(rule: DomainRule) -> str:
     """What a wildcard lets through that is anybody's choice, or nothing."""
-    if not rule.wildcard or (rule.allow_private and is_intranet(rule.host)):
+    if not rule.wildcard or (rule.allow_private and is_intranet_suffix(rule.host)):
         return ""
-    return below(rule.host)
+    return shared_hosting_reason(rule.host)
 
 
-def advice(rule: DomainRule) -> Problem | None:
+def domain_advice(rule: DomainRule) -> Problem | None:
     """What is to be said about an entry that can be read and is rarely meant."""
-    found = _credentials(rule) or _refused(rule) or _anybodys(rule)
+    found = _credentials_advice(rule) or _refusal_advice(rule) or _shared_hosting_advice(rule)
     if found is None:
         return None
     severity, what, hint = found
     return Problem(at=rule.origin.at, severity=severity, what=f"'{rule}' {what}", hint=hint)
 
 
-def _credentials(rule: DomainRule) -> _Advice | None:
+def _credentials_advice(rule: DomainRule) -> _Advice | None:
     gives = "gives the machine's cloud credentials away"
     if gives_credentials(rule):
         return Severity.WARNING, gives, "remove it"
@@ -91,14 +91,14 @@ def _credentials(rule: DomainRule) -> _Advice | None:
     return (Severity.WARNING, f"holds {held[0]}, which {gives}", "list the names") if held else None
 
 
-def _refused(rule: DomainRule) -> _Advice | None:
+def _refusal_advice(rule: DomainRule) -> _Advice | None:
     """What the launcher refuses though it is listed."""
     reason = refusal_of(rule)
     if not reason:
         return None
     if is_own_loopback(rule) or rule.host.startswith("127."):
         return Severity.WARNING, "is the inside of the fence itself", _LOOPBACK_PORT
-    if is_loopback(rule.host):
+    if is_loopback_name(rule.host):
         return Severity.WARNING, "is a name of the loopback, and will be refused", _LOOPBACK_PORT
     if refusal_of(replace(rule, allow_private=True)):
         return Severity.WARNING, "is an address of this machine or its link, and will be refused", "remove it"
@@ -112,14 +112,14 @@ def _refused(rule: DomainRule) -> _Advice | None:
 _LOOPBACK_PORT = "a port of the host's loopback is let in by `loopback: [PORT]`"
 
 
-def _anybodys(rule: DomainRule) -> _Advice | None:
-    if broad := too_broad(rule):
+def _shared_hosting_advice(rule: DomainRule) -> _Advice | None:
+    if broad := broad_wildcard_reason(rule):
         return Severity.WARNING, f"allows {broad}", "list the names"
-    content = "" if rule.wildcard else serves(rule.host)
+    content = "" if rule.wildcard else shared_content_reason(rule.host)
     return (Severity.NOTE, f"serves {content}", "name a host that serves only yours, where there is one") if content else None
 
 
-def _split(text: str, entry: str) -> tuple[str, str]:
+def _split_port(text: str, entry: str) -> tuple[str, str]:
     if not text:
         raise BadDomainError(f"'{entry}' is empty", "name a host, or remove it")
     match = re.fullmatch(r"(\[[^]]*\]|[^:\[\]]*)(?::(.*))?", text)
@@ -133,7 +133,7 @@ def _split(text: str, entry: str) -> tuple[str, str]:
     return match[1], port
 
 
-def _address(host: str, entry: str) -> str:
+def _parse_address(host: str, entry: str) -> str:
     if "%" in host:
         raise BadDomainError(f"'{entry}' is an address of one network card", "remove what follows the %")
     try:
@@ -143,8 +143,8 @@ def _address(host: str, entry: str) -> str:
     return str(address) if address.version == 4 else f"[{address}]"  # noqa: PLR2004
 
 
-def covers(rule: DomainRule, other: DomainRule) -> bool:
+def rule_covers(rule: DomainRule, other: DomainRule) -> bool:
     """Whether everything that `other` lets through, `rule` lets through too."""
     names = other.host == rule.host if not rule.wildcard else other.host.endswith("." + rule.host) or (other.wildcard and other.host == rule.host)
     ports = rule.port in ("*", other.port) or (not rule.port and other.port in map(str, DEFAULT_PORTS))
-    return names and (not other.wildcard or rule.wildcard) and ports and other.flags().items() <= rule.flags().items()
+    return names and (not other.wildcard or rule.wildcard) and ports and other.extra_flags().items() <= rule.extra_flags().items()

@@ -42,12 +42,12 @@ def launcher_rules(network: Network) -> rules.Rules:
 def target_of(host: str) -> names.Target | None:
     """A host in any spelling that clients may use, IPv6 in brackets; None for what is no host's name."""
     try:
-        return names.target(host.encode("ascii"))
+        return names.parse_target(host.encode("ascii"))
     except (names.BadNameError, UnicodeEncodeError):
         return None
 
 
-def decide(network: Network, host: str | names.Target, port: int) -> rules.Decision:
+def decide_host(network: Network, host: str | names.Target, port: int) -> rules.Decision:
     """Whether a host is reached on a port (0: on any), by which rule, and why not (`reason`, as in the launcher's log).
 
     The addresses that a name leads to are not known here: the launcher judges them when the name is asked for.
@@ -60,7 +60,7 @@ def decide(network: Network, host: str | names.Target, port: int) -> rules.Decis
     if network.mode is NetworkMode.NONE:
         return rules.Decision(allowed=False, reason="not-listed")
     found = launcher_rules(network)
-    return found.decide(target, port) if port else found.known(target)
+    return found.decide_connection(target, port) if port else found.decide_on_any_port(target)
 
 
 def origin_of(network: Network, rule: rules.Rule | None) -> Origin | None:
@@ -68,7 +68,7 @@ def origin_of(network: Network, rule: rules.Rule | None) -> Origin | None:
     if rule is None:
         return None
     found = launcher_rules(network)
-    if found.is_loopback(rule):
+    if found.is_loopback_rule(rule):
         return network.origin
     pairs = (*zip(found.deny, network.denied, strict=True), *zip(found.allow, network.domains, strict=True))
     return next((ours.origin for theirs, ours in pairs if theirs is rule), None)
@@ -79,24 +79,24 @@ def origin_of(network: Network, rule: rules.Rule | None) -> Origin | None:
 
 def example_of(rule: DomainRule) -> names.Target:
     """A host that an entry is about: below a wildcard, any name."""
-    return names.Target(_PREFIXED + rule.host) if rule.wildcard else names.target(rule.host.encode("ascii"))
+    return names.Target(_PREFIXED + rule.host) if rule.wildcard else names.parse_target(rule.host.encode("ascii"))
 
 
 def refusal_of(rule: DomainRule) -> str:
     """Why the launcher refuses all that an entry names although it is listed; empty where it lets that through."""
     alone = rules.Rules(anything=False, allow=(_launcher_rule(rule),))
-    return alone.decide(example_of(rule), int(rule.port) if rule.port.isdigit() else _TLS_PORT).reason
+    return alone.decide_connection(example_of(rule), int(rule.port) if rule.port.isdigit() else _TLS_PORT).reason
 
 
 def is_denied_by(denied: DomainRule, rule: DomainRule) -> bool:
     """Whether a deny rule, taken for every port, refuses what an entry names."""
     alone = rules.Rules(anything=True, deny=(rules.Rule(f"{str(denied).removesuffix(f':{denied.port}') if denied.port else denied}:*", ""),))
-    return alone.decide(example_of(rule), _TLS_PORT).reason == "denied"
+    return alone.decide_connection(example_of(rule), _TLS_PORT).reason == "denied"
 
 
 def is_past_open(rule: DomainRule) -> bool:
     """Whether an entry lets through more than `network: open` does."""
-    return bool(rule.flags()) or not rules.Rules(anything=True).decide(example_of(rule), _TLS_PORT).allowed
+    return bool(rule.extra_flags()) or not rules.Rules(anything=True).decide_connection(example_of(rule), _TLS_PORT).allowed
 
 
 def is_own_loopback(rule: DomainRule) -> bool:
@@ -119,11 +119,14 @@ def is_worth_listing(host: str) -> bool:
     target = target_of(host)
     if target is None or names.gives_credentials(target):
         return False
-    entry = DomainRule(host=target.authority(), wildcard=False, port="", origin=Origin(""), allow_private=True)
+    entry = DomainRule(host=target.authority_text(), wildcard=False, port="", origin=Origin(""), allow_private=True)
     return not refusal_of(entry)
 
 
 def needs_private(host: str) -> bool:
     """Whether an entry for a host lets it through only with allow_private."""
     target = target_of(host)
-    return target is not None and refusal_of(DomainRule(host=target.authority(), wildcard=False, port="", origin=Origin(""))) in ("not-public", "local-name")
+    return target is not None and refusal_of(DomainRule(host=target.authority_text(), wildcard=False, port="", origin=Origin(""))) in (
+        "not-public",
+        "local-name",
+    )

@@ -96,14 +96,14 @@ def agent_of(name: str, adapter: Adapter, model: str, origin: Origin) -> Agent:
     return Agent(adapter=name, kind=kind, binary=binary, model=found, headless=adapter.mode != "interactive", hosts=hosts_of(kind, found), origin=origin)
 
 
-def emptied(agents: tuple[Agent, ...]) -> tuple[PathRule, ...]:
+def cleared_settings_rules(agents: tuple[Agent, ...]) -> tuple[PathRule, ...]:
     """Rules by which settings that a program left in the private home are gone at its next start."""
     reason = Origin("what stands there would overrule the settings that the agent is handed")
     places = dict.fromkeys(place for agent in agents for place in HOME_SETTINGS.get(agent.kind, ()))
     return tuple(PathRule(path=HostPath(Anchor.HOME, place), access=Access.SCRATCH, origin=reason) for place in places)
 
 
-def variables(agents: tuple[Agent, ...]) -> tuple[EnvRule, ...]:
+def agent_variables(agents: tuple[Agent, ...]) -> tuple[EnvRule, ...]:
     """What the programs are told by variables, each once."""
     rules: dict[str, EnvRule] = {}
     for agent in agents:

@@ -23,7 +23,7 @@ class Origin:
         return f"{self.at.file}:{self.at.line}" + (f": {self.reason}" if self.reason else "")
 
     @property
-    def written(self) -> str:
+    def text_without_line(self) -> str:
         """The same as generated files have it, without the line: one more in the manifest must not change them."""
         if self.at is None:
             return str(self)
@@ -60,20 +60,20 @@ class HostPath:
             return f"/{self.tail}"
         return f"{self.anchor.value}/{self.tail}" if self.tail else self.anchor.value
 
-    def parts(self) -> tuple[str, ...]:
+    def tail_parts(self) -> tuple[str, ...]:
         """The components of the tail."""
         return tuple(self.tail.split("/")) if self.tail else ()
 
-    def above(self) -> Iterator[HostPath]:
+    def parent_paths(self) -> Iterator[HostPath]:
         """The paths above this one as far as the anchor tells, the nearest first."""
         tail = self.tail
         while tail:
             tail = tail.rpartition("/")[0]
             yield HostPath(self.anchor, tail)
 
-    def holds(self, other: HostPath) -> bool:
+    def contains_path(self, other: HostPath) -> bool:
         """Whether `other` is this path or lies below it, as far as the anchors tell."""
-        return self.anchor is other.anchor and other.parts()[: len(self.parts())] == self.parts()
+        return self.anchor is other.anchor and other.tail_parts()[: len(self.tail_parts())] == self.tail_parts()
 
 
 class Access(Enum):
@@ -126,7 +126,7 @@ class DomainRule:
     api: bool = False
     """Whether it was added because an agent's model is served there: the commands of the agent have no need of it."""
 
-    def flags(self) -> dict[str, bool]:
+    def extra_flags(self) -> dict[str, bool]:
         """What the entry lets through beyond a plain one: the fields that differ from their defaults."""
         return {
             **({"allow_private": True} if self.allow_private else {}),
@@ -334,7 +334,7 @@ class Gap:
     fatal: bool = False
     """An ignored HIDE or network rule: rendering it would be a lie."""
 
-    def problem(self) -> Problem:
+    def as_problem(self) -> Problem:
         """The gap as a message."""
         severity = Severity.ERROR if self.fatal else Severity.GAP
         where = f"{self.shell}: " if self.shell else ""
@@ -368,11 +368,11 @@ class Plan:
     package: HostPath | None
     notes: tuple[Problem, ...]
 
-    def shell(self, name: str) -> Policy | None:
+    def find_shell(self, name: str) -> Policy | None:
         """The policy of a shell, if there is one of that name."""
         return next((shell for shell in self.shells if shell.name == name), None)
 
-    def persona(self, name: str) -> PersonaPolicy | None:
+    def find_persona(self, name: str) -> PersonaPolicy | None:
         """The persona of that name, if there is one."""
         return next((persona for persona in self.personas if persona.name == name), None)
 
@@ -380,10 +380,10 @@ class Plan:
         """The persona whose fence it is; a shell is nobody's."""
         return next((persona for persona in self.personas if persona.fence.name == fence.name), None)
 
-    def fence(self, name: str) -> Policy | None:
+    def find_fence(self, name: str) -> Policy | None:
         """The policy of the shell or persona whose script has that name."""
-        return next((fence for fence in self.fences() if fence.name == name), None)
+        return next((fence for fence in self.all_fences() if fence.name == name), None)
 
-    def fences(self) -> tuple[Policy, ...]:
+    def all_fences(self) -> tuple[Policy, ...]:
         """The policies of all shells and personas."""
         return (*self.shells, *(persona.fence for persona in self.personas))

@@ -24,14 +24,14 @@ class PlacedRules:
         self._hidden: dict[_Parts, int] = {}
         """What the manifest hides, by its place among the rules."""
         for number, rule in enumerate(rules):
-            parts = _parts(rule.path)
+            parts = _path_parts(rule.path)
             self._last[parts] = rule
             if rule.access is Access.HIDE and rule.origin.at:
                 self._hidden.setdefault(parts, number)
 
-    def governing(self, path: HostPath) -> PathRule | None:
+    def rule_for_path(self, path: HostPath) -> PathRule | None:
         """The rule for the deepest path at or above this one. What the manifest hides stays hidden, whatever shows it or what is below it."""
-        parts = _parts(path)
+        parts = _path_parts(path)
         above = [parts[:length] for length in range(len(parts), 0, -1)]
         hidden = [self._hidden[place] for place in above if place in self._hidden]
         if hidden:
@@ -42,14 +42,14 @@ class PlacedRules:
 _latest = PlacedRules(())
 
 
-def governing(rules: tuple[PathRule, ...], path: HostPath) -> PathRule | None:
+def governing_rule(rules: tuple[PathRule, ...], path: HostPath) -> PathRule | None:
     """The rule that decides about a path. The rules that were asked about last are kept by their paths: a policy is asked many times."""
     global _latest  # noqa: PLW0603
     placed = _latest
     if placed._rules is not rules:  # noqa: SLF001
         placed = _latest = PlacedRules(rules)
-    return placed.governing(path)
+    return placed.rule_for_path(path)
 
 
-def _parts(path: HostPath) -> _Parts:
-    return (path.anchor.value, *path.parts())
+def _path_parts(path: HostPath) -> _Parts:
+    return (path.anchor.value, *path.tail_parts())

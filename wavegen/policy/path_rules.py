@@ -35,9 +35,9 @@ def path_rules(  # noqa: PLR0913
     `more`, `deny`, `read_only`: of a persona's fence other defaults, what it hides besides, and why it does not write the
     project where it does not.
     """
-    granted = tuple(rule for entry in (*sandbox.paths, *shell.paths) if (rule := _grant(entry, own, report)))
-    denied = denied_rules((*sandbox.deny_read_paths, *shell.deny_read_paths, *deny), report=report)
-    _contradictions(granted, denied, report)
+    granted = tuple(rule for entry in (*sandbox.paths, *shell.paths) if (rule := _granted_rule(entry, own, report)))
+    denied = hidden_path_rules((*sandbox.deny_read_paths, *shell.deny_read_paths, *deny), report=report)
+    _report_contradictions(granted, denied, report)
     ground = defaults.HOST_ROOT if network is NetworkMode.HOST else defaults.MINIMAL_ROOT
     names = {NetworkMode.HOST: defaults.RESOLVERS, NetworkMode.OPEN: defaults.NETWORK_FILES, NetworkMode.FILTERED: defaults.NETWORK_FILES}.get(network, ())
     project = PathRule(path=HostPath(Anchor.PROJECT), access=Access.WRITE, required=True, origin=Origin("what the shell is for"))
@@ -45,8 +45,8 @@ def path_rules(  # noqa: PLR0913
         project = replace(project, access=Access.READ, origin=read_only)
         granted = tuple(replace(rule, access=Access.READ) if rule.path.anchor is Anchor.PROJECT else rule for rule in granted)
     # Of what the manifest grants nothing is emptied: it is the host's, and a mount would leave its mark there.
-    more = tuple(rule for rule in more if not any(shown.path.holds(rule.path) for shown in granted))
-    rules = {rule.path: rule for rule in (*ground, *names, *defaults.SCRATCH, _home(sandbox), project, *more)}
+    more = tuple(rule for rule in more if not any(shown.path.contains_path(rule.path) for shown in granted))
+    rules = {rule.path: rule for rule in (*ground, *names, *defaults.SCRATCH, _home_rule(sandbox), project, *more)}
     for rule in granted:
         rules.pop(rule.path, None)  # so that it stands where the manifest's other rules stand
         rules[rule.path] = rule
@@ -62,10 +62,10 @@ def path_rules(  # noqa: PLR0913
 def home_secrets(policy: Policy) -> tuple[HostPath, ...]:
     """What is secret of the real home and not granted, for the fences in which that home is there."""
     shown = tuple(rule.path for rule in policy.paths if rule.origin.at and rule.access in (Access.READ, Access.WRITE))
-    return tuple(path for path in defaults.HOME_SECRETS if not any(place.holds(path) for place in shown))
+    return tuple(path for path in defaults.HOME_SECRETS if not any(place.contains_path(path) for place in shown))
 
 
-def denied_rules(entries: Iterable[Text], *, report: Report) -> tuple[PathRule, ...]:
+def hidden_path_rules(entries: Iterable[Text], *, report: Report) -> tuple[PathRule, ...]:
     """The rules of `deny_read_paths`."""
     rules: dict[HostPath, PathRule] = {}
     for entry in entries:
@@ -81,10 +81,10 @@ def denied_rules(entries: Iterable[Text], *, report: Report) -> tuple[PathRule, 
     return tuple(rules.values())
 
 
-def _home(sandbox: Sandbox) -> PathRule:
+def _home_rule(sandbox: Sandbox) -> PathRule:
     path = HostPath(Anchor.HOME)
     marks: Marks = sandbox.at
-    origin = Origin("", marks.of("home")) if "home" in marks else Origin("kept for this project and shell; the real home is never there")
+    origin = Origin("", marks.location_of("home")) if "home" in marks else Origin("kept for this project and shell; the real home is never there")
     if sandbox.home is Home.TMPFS:
         return PathRule(path=path, access=Access.SCRATCH, origin=origin)
     return PathRule(path=path, access=Access.WRITE, required=True, source=HostPath(Anchor.STATE, "home"), origin=origin)
@@ -97,32 +97,32 @@ def _own_files(own: Mapping[str, bool]) -> tuple[PathRule, ...]:
     )
 
 
-def _grant(entry: PathEntry, own: Mapping[str, bool], report: Report) -> PathRule | None:
-    def problem(severity: Severity, what: str, hint: str) -> None:
+def _granted_rule(entry: PathEntry, own: Mapping[str, bool], report: Report) -> PathRule | None:
+    def report_problem(severity: Severity, what: str, hint: str) -> None:
         report(Problem(at=entry.path.at, severity=severity, what=what, hint=hint))
 
     try:
         path = granted_path(entry.path)
     except BadPathError as bad:
-        problem(Severity.ERROR, bad.what, bad.hint)
+        report_problem(Severity.ERROR, bad.what, bad.hint)
         return None
     known = holds_socket(path)
     if known and not entry.socket:
         what = f"'{entry.path}' shows the socket {known}: whoever answers there acts outside the fence"
-        problem(Severity.ERROR, what, "remove it, or write socket: true if that is meant")
+        report_problem(Severity.ERROR, what, "remove it, or write socket: true if that is meant")
         return None
-    if path.anchor is Anchor.PROJECT and path.tail and path.parts()[0] in own:
-        problem(Severity.ERROR, f"'{entry.path}' is part of the fence and stays read-only", "remove the entry")
+    if path.anchor is Anchor.PROJECT and path.tail and path.tail_parts()[0] in own:
+        report_problem(Severity.ERROR, f"'{entry.path}' is part of the fence and stays read-only", "remove the entry")
         return None
     if is_device(path):
-        problem(Severity.WARNING, f"'{entry.path}' opens a driver of the kernel", "grant only devices that are needed")
+        report_problem(Severity.WARNING, f"'{entry.path}' opens a driver of the kernel", "grant only devices that are needed")
     access = Access.WRITE if entry.access is PathAccess.WRITE else Access.READ
     return PathRule(path=path, access=access, required=not entry.optional, socket=entry.socket, origin=Origin("", entry.path.at))
 
 
-def _contradictions(granted: tuple[PathRule, ...], denied: tuple[PathRule, ...], report: Report) -> None:
+def _report_contradictions(granted: tuple[PathRule, ...], denied: tuple[PathRule, ...], report: Report) -> None:
     for hide in denied:
         for show in granted:
-            if hide.path.holds(show.path):
+            if hide.path.contains_path(show.path):
                 what = f"'{show.path}' is granted here and hidden by deny_read_paths ({hide.origin})"
                 report(Problem(at=show.origin.at, severity=Severity.ERROR, what=what, hint="remove one of the two"))

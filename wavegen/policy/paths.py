@@ -70,16 +70,16 @@ def granted_path(text: str) -> HostPath:
         raise BadPathError("'/' as a whole cannot be granted", "list the directories that are needed")
     if path.anchor is Anchor.HOME and not path.tail:
         raise BadPathError("the home directory as a whole cannot be granted", "list what is needed below it, as ~/.gitconfig")
-    if path.anchor is Anchor.ROOT and (path.tail in _MADE_ANEW or path.parts()[0] == "proc"):
+    if path.anchor is Anchor.ROOT and (path.tail in _MADE_ANEW or path.tail_parts()[0] == "proc"):
         raise BadPathError(f"'{text}' is made anew for each shell", "remove the entry; single devices are granted as /dev/NAME")
     return path
 
 
 def holds_socket(path: HostPath) -> HostPath | None:
     """The known socket that is at, above or below a path."""
-    return next((known for known in _SOCKETS if path.holds(known) or known.holds(path)), None)
+    return next((known for known in _SOCKETS if path.contains_path(known) or known.contains_path(path)), None)
 
 
 def is_device(path: HostPath) -> bool:
     """Whether a path lies in /dev."""
-    return path.anchor is Anchor.ROOT and path.parts()[:1] == ("dev",)
+    return path.anchor is Anchor.ROOT and path.tail_parts()[:1] == ("dev",)

@@ -61,7 +61,7 @@ def adapter_of(persona: Persona, adapters: Mapping[str, Adapter]) -> tuple[str, 
     return "", None
 
 
-def tools(persona: Persona, adapter: Adapter | None) -> tuple[tuple[Text, ...] | None, tuple[Text, ...]]:
+def written_tool_patterns(persona: Persona, adapter: Adapter | None) -> tuple[tuple[Text, ...] | None, tuple[Text, ...]]:
     """Allowed and denied tool patterns as written.
 
     A persona's list of allowed tools replaces its adapter's; deny lists add up. None: no list, and every tool is
@@ -73,7 +73,7 @@ def tools(persona: Persona, adapter: Adapter | None) -> tuple[tuple[Text, ...] |
     return allowed, (*(general.deny if general else ()), *(own.deny if own else ()))
 
 
-def names(pattern: ToolPattern, tool: str) -> bool:
+def matches_tool(pattern: ToolPattern, tool: str) -> bool:
     """Whether an entry is about a tool; its name may hold `*`."""
     return fnmatchcase(tool, FORMER.get(pattern.tool, pattern.tool))
 
@@ -84,14 +84,14 @@ def may_write(allowed: tuple[ToolPattern, ...], denied: tuple[ToolPattern, ...])
     A deny entry without a specifier takes the whole tool away; a narrower one leaves some of it.
     """
 
-    def left(tool: str) -> bool:
-        gone = any(pattern.specifier is None and names(pattern, tool) for pattern in denied)
-        return not gone and any(names(pattern, tool) for pattern in allowed)
+    def is_tool_left(tool: str) -> bool:
+        gone = any(pattern.specifier is None and matches_tool(pattern, tool) for pattern in denied)
+        return not gone and any(matches_tool(pattern, tool) for pattern in allowed)
 
-    return any(left(tool) for tool in WRITING_TOOLS)
+    return any(is_tool_left(tool) for tool in WRITING_TOOLS)
 
 
-def narrowed(network: Network, domains: tuple[DomainRule, ...], origin: Origin) -> Network:
+def narrow_network(network: Network, domains: tuple[DomainRule, ...], origin: Origin) -> Network:
     """A shell's network with a persona's list in place of the default list; a persona never reaches more than its shell's mode lets through."""
     if network.mode is NetworkMode.NONE:
         return network

@@ -30,29 +30,29 @@ class Recognised:
     """The host of a remote of git's that `gh` works with."""
 
 
-def recognise(around: Surroundings) -> Recognised:
+def detect_ecosystems(around: Surroundings) -> Recognised:
     """What the project is. Never fails; the same files and settings give the same answer."""
     languages: list[str] = []
     packages = {"git": "for every project"}
     hosts: dict[str, set[str]] = {}
     missing = []
     for ecosystem in _ECOSYSTEMS:
-        marker = next((name for name in ecosystem.markers if around.has(name)), "")
+        marker = next((name for name in ecosystem.markers if around.has_file(name)), "")
         if not marker:
             continue
-        typed = ecosystem.language == "javascript" and around.has("tsconfig.json")
+        typed = ecosystem.language == "javascript" and around.has_file("tsconfig.json")
         languages.append("typescript" if typed else ecosystem.language)
-        packages |= {name: lock or marker for name, lock in ecosystem.packages.items() if not lock or around.has(lock)}
-        if not _collect(ecosystem.finds(around), hosts):
+        packages |= {name: lock or marker for name, lock in ecosystem.packages.items() if not lock or around.has_file(lock)}
+        if not _collect_hosts(ecosystem.finds(around), hosts):
             missing.append(ecosystem.missing)
     remotes: dict[str, set[str]] = {}
-    _collect(_remotes(around), remotes)
+    _collect_hosts(_find_remote_urls(around), remotes)
     for host, origins in remotes.items():
         hosts.setdefault(host, set()).update(origins)
     forge = next((host.partition(":")[0] for host in sorted(remotes) if "github" in host), "")
     if forge:
         packages["gh"] = f"{forge} is a remote"
-    makefile = next((name for name in ("GNUmakefile", "Makefile", "makefile") if around.has(name)), "")
+    makefile = next((name for name in ("GNUmakefile", "Makefile", "makefile") if around.has_file(name)), "")
     if makefile:
         packages["gnumake"] = makefile
     return Recognised(
@@ -64,18 +64,18 @@ def recognise(around: Surroundings) -> Recognised:
     )
 
 
-def _collect(finds: Iterable[Find], hosts: dict[str, set[str]]) -> bool:
+def _collect_hosts(finds: Iterable[Find], hosts: dict[str, set[str]]) -> bool:
     """Put the hosts of finds into `hosts`; whether one of them may be a registry's."""
     registry = False
     for find in dict.fromkeys(finds):
         host = host_of(find.url)
         if host:
             hosts.setdefault(host, set()).add(find.origin)
-            registry = registry or find.registry
+            registry = registry or find.may_be_registry
     return registry
 
 
-def _remotes(around: Surroundings) -> Iterator[Find]:
+def _find_remote_urls(around: Surroundings) -> Iterator[Find]:
     inside = False
     for match in _REMOTE.finditer(_git_config(around)):
         if match[1]:
@@ -86,9 +86,9 @@ def _remotes(around: Surroundings) -> Iterator[Find]:
 
 def _git_config(around: Surroundings) -> str:
     """The settings of the repository: of a worktree or a submodule too, whose .git is a file that says where they are."""
-    pointer = around.project(".git")
+    pointer = around.read_project_text(".git")
     if not pointer.startswith("gitdir:"):
-        return around.project(".git/config")
+        return around.read_project_text(".git/config")
     directory = os.path.join(around.root, pointer.removeprefix("gitdir:").strip())
     common = text_of(os.path.join(directory, "commondir")).strip()
     return text_of(os.path.join(directory, common, "config"))
@@ -111,28 +111,28 @@ _ECOSYSTEMS = (
         language="go",
         markers=("go.mod",),
         packages={"go": "", "gopls": ""},
-        finds=registries.go,
+        finds=registries.find_go_urls,
         missing="host of the Go module proxy: not found; see `go env GOPROXY`",
     ),
     _Ecosystem(
         language="javascript",
         markers=("package.json",),
         packages={"nodejs": "", "pnpm": "pnpm-lock.yaml", "yarn": "yarn.lock"},
-        finds=registries.node,
+        finds=registries.find_javascript_urls,
         missing="host of the npm registry: not found; see `npm config get registry`",
     ),
     _Ecosystem(
         language="python",
         markers=("pyproject.toml", "setup.py", "Pipfile", "requirements.txt"),
         packages={"python3": "", "uv": "uv.lock", "poetry": "poetry.lock", "pdm": "pdm.lock", "pipenv": "Pipfile.lock"},
-        finds=registries.python,
+        finds=registries.find_python_urls,
         missing="host of the Python package index: not found; see `pip config list`",
     ),
     _Ecosystem(
         language="rust",
         markers=("Cargo.toml",),
         packages={"cargo": "", "rustc": ""},
-        finds=registries.rust,
+        finds=registries.find_rust_urls,
         missing="host of the Rust crate registry: not found; run `cargo fetch` once and see ~/.cargo/registry/index",
     ),
 )

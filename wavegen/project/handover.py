@@ -31,16 +31,16 @@ def read_launch(read: Callable[[str], bytes], shell: str, kind: str) -> Launch:
     return Launch(rules + base, read(f".wavegen/seccomp/{named}.{kind}") if named else b"")
 
 
-def in_memory(launch: Launch) -> tuple[int, ...]:
+def memory_descriptors(launch: Launch) -> tuple[int, ...]:
     """Descriptors, of no files, from which the launcher reads: the rules, and the filter where there is one. Raises OSError."""
     handles: list[int] = []
     try:
         if launch.filter:
-            handles.append(_memory(launch.filter))
+            handles.append(_create_memory_file(launch.filter))
         rules = launch.rules
         if handles:
             rules = f"seccomp\t@{handles[0]}\t-\n" + "".join(line for line in rules.splitlines(keepends=True) if not line.startswith("seccomp\t"))
-        handles.insert(0, _memory(rules.encode("utf-8", "surrogateescape")))
+        handles.insert(0, _create_memory_file(rules.encode("utf-8", "surrogateescape")))
     except OSError:
         for handle in handles:
             os.close(handle)
@@ -48,7 +48,7 @@ def in_memory(launch: Launch) -> tuple[int, ...]:
     return tuple(handles)
 
 
-def _memory(data: bytes) -> int:
+def _create_memory_file(data: bytes) -> int:
     handle = os.memfd_create("wavegen")
     with os.fdopen(os.dup(handle), "wb") as stream:
         stream.write(data)
@@ -56,21 +56,21 @@ def _memory(data: bytes) -> int:
     return handle
 
 
-def arguments(rules: int, root: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
+def launcher_arguments(rules: int, root: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
     """The command line of the launcher: wavegen's own, never the project's. `rules`: the first of `in_memory`; `options`: words for the launcher itself."""
-    main = os.path.join(resources.package(), "launcher", "__main__.py")
+    main = os.path.join(resources.package_directory(), "launcher", "__main__.py")
     return [sys.executable, "-I", "-S", "-X", "utf8", main, f"@{rules}", "--project", root, *options, *(["--", *command] if command else [])]
 
 
-def become(launch: Launch, root: str, options: Sequence[str], command: Sequence[str]) -> NoReturn:
+def exec_launcher(launch: Launch, root: str, options: Sequence[str], command: Sequence[str]) -> NoReturn:
     """Become the launcher. Raises OSError."""
-    handles = in_memory(launch)
+    handles = memory_descriptors(launch)
     for handle in handles:
         os.set_inheritable(handle, True)  # noqa: FBT003
     # What is ignored stays so in other programs.
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGPIPE, signal.SIGXFSZ)}
     try:
-        os.execv(sys.executable, arguments(handles[0], root, options, command))
+        os.execv(sys.executable, launcher_arguments(handles[0], root, options, command))
     finally:
         for handle in handles:
             os.close(handle)

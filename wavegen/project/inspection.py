@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from wavegen.core.errors import Location
-from wavegen.core.host_programs import directories, find, within
+from wavegen.core.host_programs import find_host_program, is_path_within, path_entries_outside
 from wavegen.launcher.egress.rules import DEFAULT_PORTS
 from wavegen.manifest.decoder import Text
-from wavegen.policy.defaults import danger
-from wavegen.policy.domains import BadDomainError, domain_rule, too_broad
+from wavegen.policy.defaults import variable_danger
+from wavegen.policy.domains import BadDomainError, broad_wildcard_reason, domain_rule
 from wavegen.policy.host_rules import is_worth_listing
 
 SIZE_LIMIT = 32 * 1024**2
@@ -54,43 +54,43 @@ class Surroundings:
     env: Mapping[str, str]
 
     @property
-    def config(self) -> str:
+    def config_directory(self) -> str:
         """Where programs keep the user's settings."""
-        return self._directory("XDG_CONFIG_HOME", ".config")
+        return self._directory_from_variable("XDG_CONFIG_HOME", ".config")
 
     @property
-    def cargo(self) -> str:
+    def cargo_directory(self) -> str:
         """Where cargo keeps settings and indexes."""
-        return self._directory("CARGO_HOME", ".cargo")
+        return self._directory_from_variable("CARGO_HOME", ".cargo")
 
-    def _directory(self, variable: str, default: str) -> str:
+    def _directory_from_variable(self, variable: str, default: str) -> str:
         named = self.env.get(variable, "")
         return named if os.path.isabs(named) else os.path.join(self.home, default)
 
-    def has(self, name: str) -> bool:
+    def has_file(self, name: str) -> bool:
         """Whether the project has a file of this name."""
         return os.path.isfile(os.path.join(self.root, name))
 
-    def project(self, name: str) -> str:
+    def read_project_text(self, name: str) -> str:
         """The text of a file of the project; empty where a symlink leads out of it."""
         path = os.path.realpath(os.path.join(self.root, name))
-        return text_of(path) if within(path, self.root) else ""
+        return text_of(path) if is_path_within(path, self.root) else ""
 
-    def shown(self, path: str) -> str:
+    def abbreviate_home(self, path: str) -> str:
         """A path as people write it, with ~ for the home directory."""
-        return "~" + path.removeprefix(self.home) if self.home != "/" and within(path, self.home) else path
+        return "~" + path.removeprefix(self.home) if self.home != "/" and is_path_within(path, self.home) else path
 
-    def ask(self, *words: str) -> str:
+    def query_tool(self, *words: str) -> str:
         """What a tool prints, run outside of the project; empty where there is none, it fails, or takes too long."""
-        path = directories(self.root, self.env.get("PATH", ""))
-        tool = find(words[0], self.root, path)
+        path = path_entries_outside(self.root, self.env.get("PATH", ""))
+        tool = find_host_program(words[0], self.root, path)
         if not tool:
             return ""
         # PATH too: a script on an innocent path finds its interpreter there.
-        kept = {k: v for k, v in self.env.items() if not danger(k) and self.root not in v}
+        kept = {k: v for k, v in self.env.items() if not variable_danger(k) and self.root not in v}
         environment = {**kept, **_QUIET, "PATH": os.pathsep.join(path)}
         try:
-            return _run([tool, *words[1:]], environment)
+            return _run_tool([tool, *words[1:]], environment)
         except OSError:
             return ""
 
@@ -104,7 +104,7 @@ def text_of(path: str) -> str:
         return ""
     try:
         regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        data = _read(descriptor) if regular else b""
+        data = _read_bounded(descriptor) if regular else b""
         return data.decode("utf-8-sig") if len(data) <= SIZE_LIMIT and b"\0" not in data else ""
     except (OSError, UnicodeDecodeError):
         return ""
@@ -112,7 +112,7 @@ def text_of(path: str) -> str:
         os.close(descriptor)
 
 
-def _read(descriptor: int) -> bytes:
+def _read_bounded(descriptor: int) -> bytes:
     with open(descriptor, "rb", closefd=False) as stream:
         return stream.read(SIZE_LIMIT + 1)
 
@@ -135,7 +135,7 @@ def host_of(url: str) -> str:
         return ""
     scp = _SCP.fullmatch(url)
     if scp and "://" not in url:
-        return _allowed(scp[1], 22)
+        return _allowlist_entry(scp[1], 22)
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -144,12 +144,12 @@ def host_of(url: str) -> str:
     scheme = parts.scheme.rpartition("+")[2]
     if scheme not in ("http", "https", *_PORTS) or _password_with_slash(url):
         return ""
-    return _allowed(f"[{host}]" if ":" in host else host, port or _PORTS.get(scheme, 443))
+    return _allowlist_entry(f"[{host}]" if ":" in host else host, port or _PORTS.get(scheme, 443))
 
 
 def pattern_host(pattern: str) -> str:
     """The host of a pattern of module paths, as GOPRIVATE has them: `*.example.org`, `example.org/team`."""
-    return _allowed(pattern.strip().split("/")[0], 443)
+    return _allowlist_entry(pattern.strip().split("/")[0], 443)
 
 
 def _password_with_slash(url: str) -> bool:
@@ -160,7 +160,7 @@ def _password_with_slash(url: str) -> bool:
     return any(re.search(rf"[^/]@[^/@]+\.[^/@]+{end}", part) for part in after)
 
 
-def _allowed(host: str, port: int) -> str:
+def _allowlist_entry(host: str, port: int) -> str:
     host = host.removesuffix(".")
     # A name without a dot is a machine of the local network, an alias of ssh's, or the half of a mangled password.
     if "." not in host and ":" not in host:
@@ -170,10 +170,10 @@ def _allowed(host: str, port: int) -> str:
         rule = domain_rule(Text(entry, Location("")))
     except BadDomainError:
         return ""
-    return str(rule) if is_worth_listing(rule.host) and not too_broad(rule) else ""
+    return str(rule) if is_worth_listing(rule.host) and not broad_wildcard_reason(rule) else ""
 
 
-def _run(argv: list[str], environment: dict[str, str]) -> str:
+def _run_tool(argv: list[str], environment: dict[str, str]) -> str:
     with subprocess.Popen(
         argv,
         cwd="/",

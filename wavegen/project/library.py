@@ -85,10 +85,10 @@ class _Bounds:
     def __post_init__(self) -> None:
         """Raises UsageError."""
         seconds, most = self.timeout, self.output
-        if seconds is not None and not (checked_arguments.number(seconds, (int, float)) and 0 < seconds <= _LONGEST):
-            raise UsageError(f"{checked_arguments.shown(seconds)} is no time to wait", "say how many seconds, as a number, or None")
-        if not checked_arguments.number(most, (int,)) or most < 0:
-            raise UsageError(f"{checked_arguments.shown(most)} is no size of an output", "say how many bytes, as a whole number")
+        if seconds is not None and not (checked_arguments.is_number_of_type(seconds, (int, float)) and 0 < seconds <= _LONGEST):
+            raise UsageError(f"{checked_arguments.short_repr(seconds)} is no time to wait", "say how many seconds, as a number, or None")
+        if not checked_arguments.is_number_of_type(most, (int,)) or most < 0:
+            raise UsageError(f"{checked_arguments.short_repr(most)} is no size of an output", "say how many bytes, as a whole number")
 
 
 _LONGEST = 1e9  # seconds: thirty years
@@ -113,7 +113,7 @@ class _Report:
         os.close(self._heard)
         os.close(self.tell)
 
-    def word(self) -> bytes:
+    def first_word(self) -> bytes:
         """The first word, empty as long as there is none."""
         if b"\n" not in self._said:
             with contextlib.suppress(BlockingIOError):
@@ -136,7 +136,7 @@ class Sandbox:
         What was never rendered is loaded, but nothing starts in it. Raises ManifestError and UsageError.
         """
         name = None if manifest is None else checked_arguments.path_of(manifest, "the manifest", "name the file, or leave it out")
-        return cls(loader.load(name, accept=accept))
+        return cls(loader.load_project(name, accept=accept))
 
     @property
     def root(self) -> str:
@@ -175,17 +175,17 @@ class Sandbox:
         is asked in a way that cannot work, an unknown shell for one; MachineError where the log cannot be read. What has
         returned was started, so a status of 125 is the command's own.
         """
-        words = checked_arguments.words(command, "the command", _COMMAND)
+        words = checked_arguments.checked_words(command, "the command", _COMMAND)
         if not words:
             raise UsageError("there is no command", "name a program, and what it is given")
-        where = self._fence(shell, persona)
+        where = self._policy_for(shell, persona)
         held = wrappers.backend_of(self._project.plan, backend)
         options = (
-            *checked_arguments.elsewhere(where, connect_to),
-            *checked_arguments.handed_over(where, held, artifacts, output),
+            *checked_arguments.connect_to_options(where, connect_to),
+            *checked_arguments.container_directory_options(where, held, artifacts, output),
             *(("--exec",) if persona is not None else ()),
         )
-        return self._run(_Start(where, held, options, words), _Bounds(timeout, max_output), input, env, cwd)
+        return self._run_wrapper(_Start(where, held, options, words), _Bounds(timeout, max_output), input, env, cwd)
 
     def agent(  # noqa: PLR0913  by keyword: what a run can differ in
         self,
@@ -205,12 +205,15 @@ class Sandbox:
         `words`: what it is given besides what the manifest says; `adapter`: one of the persona's, else the first whose program is
         inside. It runs in the project's root. All else is as for `run`; the status is 127 where no program of it is inside.
         """
-        where = self._fence(None, persona)
-        options = (*checked_arguments.elsewhere(where, connect_to), *checked_arguments.adapter(adapter))
+        where = self._policy_for(None, persona)
+        options = (*checked_arguments.connect_to_options(where, connect_to), *checked_arguments.adapter_option(adapter))
         start = _Start(
-            where, wrappers.backend_of(self._project.plan, backend), options, checked_arguments.words(words, "what the agent is given", '["-p", "a question"]')
+            where,
+            wrappers.backend_of(self._project.plan, backend),
+            options,
+            checked_arguments.checked_words(words, "what the agent is given", '["-p", "a question"]'),
         )
-        return self._run(start, _Bounds(timeout, max_output), input, env, None)
+        return self._run_wrapper(start, _Bounds(timeout, max_output), input, env, None)
 
     def replace(  # noqa: PLR0913  by keyword: what a run can differ in
         self,
@@ -231,69 +234,75 @@ class Sandbox:
         """
         if persona is None and (adapter is not None or instead):
             raise UsageError("an adapter, or a command in place of an agent, wants a persona", "name the persona")
-        where = self._fence(shell, persona)
+        where = self._policy_for(shell, persona)
         held = wrappers.backend_of(self._project.plan, backend)
-        options = (*checked_arguments.adapter(adapter), *checked_arguments.handed_over(where, held, artifacts, output), *(("--exec",) if instead else ()))
-        words = checked_arguments.words(command, "the command", _COMMAND)
+        options = (
+            *checked_arguments.adapter_option(adapter),
+            *checked_arguments.container_directory_options(where, held, artifacts, output),
+            *(("--exec",) if instead else ()),
+        )
+        words = checked_arguments.checked_words(command, "the command", _COMMAND)
         if threading.current_thread() is not threading.main_thread():
             raise UsageError("only the main thread can become a command", "call it there, or use run")
         ready = wrappers.launch_of(self._project, where, backend=held, agent=not instead)
         try:
-            handover.become(ready, self.root, ("--backend", held.value, *options), words)
+            handover.exec_launcher(ready, self.root, ("--backend", held.value, *options), words)
         except OSError as failed:
-            raise _no_launcher(failed) from None
+            raise _launcher_error(failed) from None
 
-    def _fence(self, shell: str | None, persona: str | None) -> Policy:
+    def _policy_for(self, shell: str | None, persona: str | None) -> Policy:
         if shell is not None and persona is not None:
             raise UsageError("a persona has its shell from the manifest", "name a shell, or a persona")
         if persona is not None:
             return wrappers.persona_of(self._project.plan, checked_arguments.name_of(persona, "persona"))
         return wrappers.shell_of(self._project.plan, None if shell is None else checked_arguments.name_of(shell, "shell"))
 
-    def _run(self, start: _Start, bounds: _Bounds, stdin: bytes | str | None, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None) -> Result:
+    def _run_wrapper(
+        self, start: _Start, bounds: _Bounds, stdin: bytes | str | None, env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None
+    ) -> Result:
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
             # bwrap would inherit that, and wait forever.
             raise UsageError("this process ignores SIGCHLD, and with it how its children end", "signal.signal(SIGCHLD, SIG_DFL) before")
-        environment = checked_arguments.environment(env)
-        directory = self._directory(cwd)
+        environment = checked_arguments.checked_environment(env)
+        directory = self._working_directory(cwd)
         data = checked_arguments.input_bytes(stdin)
-        mark = self._mark(start.where, environment)
+        mark = self._network_log_mark(start.where, environment)
         from wavegen.project.wrapper_process import Child
 
         with contextlib.ExitStack() as handles:
             ready = wrappers.launch_of(self._project, start.where, backend=start.backend, agent="--exec" not in start.options)
             try:
                 report = handles.enter_context(_Report())
-                memory = handover.in_memory(ready)
+                memory = handover.memory_descriptors(ready)
                 for handle in memory:
                     handles.callback(os.close, handle)
                 options = ("--backend", start.backend.value, "--report", str(report.tell), *start.options)
-                arguments = handover.arguments(memory[0], self.root, options, start.command)
+                arguments = handover.launcher_arguments(memory[0], self.root, options, start.command)
                 child = Child(arguments, given=data, handles=(*memory, report.tell), environment=environment, directory=directory, most=bounds.output)
             except OSError as failed:
-                raise _no_launcher(failed) from None
+                raise _launcher_error(failed) from None
             with child:
-                ended = child.wait(bounds.timeout, bounded=True)
+                ended = child.wait_for_end(bounds.timeout, bounded=True)
                 timed_out = not ended and not child.truncated
                 if not ended:
-                    child.end(fenced=start.where.fenced and report.word() != _UNFENCED)
+                    child.terminate_command(fenced=start.where.fenced and report.first_word() != _UNFENCED)
                 elif start.where.fenced:
-                    child.kill()  # of a wrapper that was killed something may be left for an instant
-                child.drain()
-            return self._result(child, start, report.word(), mark, bounds.timeout if timed_out else None)
+                    child.kill_process_tree()  # of a wrapper that was killed something may be left for an instant
+                child.drain_output()
+            return self._build_result(child, start, report.first_word(), mark, bounds.timeout if timed_out else None)
 
-    def _result(self, child: Child, start: _Start, word: bytes, mark: Mark | None, waited: float | None) -> Result:
-        said = child.output("stderr")
+    def _build_result(self, child: Child, start: _Start, word: bytes, mark: Mark | None, waited: float | None) -> Result:
+        said = child.captured_output("stderr")
         if word not in (_STARTED, _UNFENCED):
-            raise _not_started(said.decode("utf-8", "replace"), child.status, waited)
+            raise _not_started_error(said.decode("utf-8", "replace"), child.status, waited)
         refused: tuple[Decision, ...] = ()
         if mark and word == _STARTED:
             from wavegen.project.network_log import Verdict
 
-            refused = tuple(decided for decided in mark.since(start.where.name, child.pid) if decided.verdict is Verdict.DENY)
+            refused = tuple(decided for decided in mark.decisions_since_mark(start.where.name, child.wrapper_pid) if decided.verdict is Verdict.DENY)
         return Result(
             status=child.status if waited is None else _TIMED_OUT,
-            stdout=child.output("stdout"),
+            stdout=child.captured_output("stdout"),
             stderr=said,
             timed_out=waited is not None,
             truncated=child.truncated,
@@ -301,15 +310,15 @@ class Sandbox:
             refused=refused,
         )
 
-    def _mark(self, where: Policy, environment: Mapping[str, str]) -> Mark | None:
-        if not checked_arguments.judged(where):
+    def _network_log_mark(self, where: Policy, environment: Mapping[str, str]) -> Mark | None:
+        if not checked_arguments.is_network_filtered(where):
             return None
         from wavegen.project.network_log import Mark
-        from wavegen.project.state_dir import state
+        from wavegen.project.state_dir import state_directory
 
-        return Mark(os.path.join(state(self.root, environment), where.name))
+        return Mark(os.path.join(state_directory(self.root, environment), where.name))
 
-    def _directory(self, cwd: str | os.PathLike[str] | None) -> str:
+    def _working_directory(self, cwd: str | os.PathLike[str] | None) -> str:
         if cwd is None:
             return self.root
         name = checked_arguments.path_of(cwd, "cwd", "name a directory of the project, or leave out cwd")
@@ -320,7 +329,7 @@ class Sandbox:
         return path
 
 
-def _not_started(said: str, status: int, waited: float | None) -> FenceError:
+def _not_started_error(said: str, status: int, waited: float | None) -> FenceError:
     """Why nothing was run, in the wrapper's own words where it has any."""
     errors = [line.removeprefix(_ERROR) for line in said.splitlines() if line.startswith(_ERROR)]
     if waited is not None:
@@ -332,5 +341,5 @@ def _not_started(said: str, status: int, waited: float | None) -> FenceError:
     return FenceError(f"the fence ended with status {status} before the command was started", "what it said stands in `said` of this error", said)
 
 
-def _no_launcher(failed: OSError) -> FenceError:
+def _launcher_error(failed: OSError) -> FenceError:
     return FenceError(f"the launcher cannot be started: {failed.strerror}", "check the command's length, and the limit of open files")

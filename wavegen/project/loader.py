@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from wavegen.core.errors import Problem, Severity, UsageError
 from wavegen.policy.model import Plan
-from wavegen.policy.planner import plan
-from wavegen.project.project_root import OVERLAY, find
-from wavegen.project.rendered_tree import digest, read_lock, read_source
+from wavegen.policy.planner import plan_manifest
+from wavegen.project.project_root import OVERLAY, find_project
+from wavegen.project.rendered_tree import read_lock, read_source, sha256_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Project:
     sources: dict[str, str]
 
 
-def load(manifest: str | None, *, accept: bool = False) -> Project:
+def load_project(manifest: str | None, *, accept: bool = False) -> Project:
     """The project of a manifest, planned. Raises ManifestError or UsageError.
 
     A manifest or overlay that was not there at the last render is refused unless `accept`: mounts cannot keep a shell
     from creating a file that does not exist, and an agent could loosen its own fence with one.
     """
-    root, name = find(manifest)
+    root, name = find_project(manifest)
     source = read_source(root, name, name)
     if source is None:
         raise UsageError(f"{name} does not exist", "run wavegen init to write one")
@@ -40,8 +40,8 @@ def load(manifest: str | None, *, accept: bool = False) -> Project:
     for new in (s.name for s in (source, overlay) if s and known and s.name not in known and not accept):
         raise UsageError(f"{new} is new since the last render: a shell may have written it", "read it, then run wavegen render --accept-new")
     sources = {s.name: s.data.decode("utf-8", "replace") for s in (source, overlay) if s}
-    planned = plan(source, overlay, OVERLAY)
-    inputs = {s.name: digest(s.data) for s in (source, overlay) if s}
+    planned = plan_manifest(source, overlay, OVERLAY)
+    inputs = {s.name: sha256_digest(s.data) for s in (source, overlay) if s}
     return Project(root, planned, inputs, frozenset(known), sources)
 
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NoReturn
 from wavegen.core.errors import MachineError, one_line
 from wavegen.policy.model import Policy
 from wavegen.project.loader import Project
-from wavegen.project.state_dir import state
+from wavegen.project.state_dir import state_directory
 
 LOG = "network.jsonl"
 OLDER = "network.jsonl.1"
@@ -86,28 +86,28 @@ class Mark:
         self._sizes: dict[tuple[int, int], int] = {}
         with contextlib.ExitStack() as streams:
             for name in (OLDER, LOG):
-                if stream := _opened(os.path.join(directory, name), streams):
+                if stream := _open_network_log(os.path.join(directory, name), streams):
                     found = os.fstat(stream.fileno())
                     self._sizes[found.st_dev, found.st_ino] = found.st_size
 
-    def since(self, shell: str, pid: int) -> Iterator[Decision]:
+    def decisions_since_mark(self, shell: str, pid: int) -> Iterator[Decision]:
         """What the launcher with this process id has decided since, oldest first. Raises MachineError for a log that cannot be read."""
-        for lines in _files(self._directory, self._sizes):
+        for lines in _lines_by_file(self._directory, self._sizes):
             for line in lines:
-                decided = decision(line, shell)
+                decided = parse_decision(line, shell)
                 if decided and decided.pid == pid:
                     yield decided
 
 
-def read(project: Project, shells: Sequence[Policy]) -> Log:
+def read_network_log(project: Project, shells: Sequence[Policy]) -> Log:
     """The logs of these shells of a project, by time. Raises MachineError for one that cannot be read."""
     decisions: list[Decision] = []
     unreadable, found = 0, False
     for shell in shells:
-        for lines in _files(os.path.join(state(project.root), shell.name)):
+        for lines in _lines_by_file(os.path.join(state_directory(project.root), shell.name)):
             found = True
             for line in lines:
-                decided = decision(line, shell.name)
+                decided = parse_decision(line, shell.name)
                 if decided:
                     decisions.append(decided)
                 else:
@@ -115,20 +115,20 @@ def read(project: Project, shells: Sequence[Policy]) -> Log:
     return Log(tuple(sorted(decisions, key=lambda decided: decided.time)), unreadable, found)
 
 
-def _files(directory: str, sizes: Mapping[tuple[int, int], int] | None = None) -> Iterator[Iterator[bytes]]:
+def _lines_by_file(directory: str, sizes: Mapping[tuple[int, int], int] | None = None) -> Iterator[Iterator[bytes]]:
     """The lines of each file, the older one first; both are opened before, so that none is read twice if they are rotated meanwhile.
 
     `sizes`: by device and inode, what of a file is left out.
     """
     with contextlib.ExitStack() as streams:
-        newer, older = (_opened(os.path.join(directory, name), streams) for name in (LOG, OLDER))
+        newer, older = (_open_network_log(os.path.join(directory, name), streams) for name in (LOG, OLDER))
         if older and not (newer and os.path.sameopenfile(newer.fileno(), older.fileno())):
-            yield _lines(older, sizes)
+            yield _unread_lines(older, sizes)
         if newer:
-            yield _lines(newer, sizes)
+            yield _unread_lines(newer, sizes)
 
 
-def _lines(stream: BinaryIO, sizes: Mapping[tuple[int, int], int] | None) -> Iterator[bytes]:
+def _unread_lines(stream: BinaryIO, sizes: Mapping[tuple[int, int], int] | None) -> Iterator[bytes]:
     if sizes:
         found = os.fstat(stream.fileno())
         stream.seek(sizes.get((found.st_dev, found.st_ino), 0))
@@ -136,7 +136,7 @@ def _lines(stream: BinaryIO, sizes: Mapping[tuple[int, int], int] | None) -> Ite
         yield line
 
 
-def _opened(path: str, streams: contextlib.ExitStack) -> BinaryIO | None:
+def _open_network_log(path: str, streams: contextlib.ExitStack) -> BinaryIO | None:
     try:
         # Opening a FIFO would wait for a writer.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -153,59 +153,59 @@ def _opened(path: str, streams: contextlib.ExitStack) -> BinaryIO | None:
 # --- a line
 
 
-def decision(line: bytes, shell: str) -> Decision | None:
+def parse_decision(line: bytes, shell: str) -> Decision | None:
     """A line of a shell's log; None for what is none: torn by a crash, or of another shape."""
     try:
         text = line.decode("utf-8").strip()
-        value = json.loads(text, parse_constant=_no_json)
-        if not isinstance(value, dict) or _typed(value, "shell", str) != shell:
+        value = json.loads(text, parse_constant=_reject_constant)
+        if not isinstance(value, dict) or _typed_value(value, "shell", str) != shell:
             return None
         return Decision(
-            time=_time(_typed(value, "time", str)),
+            time=_parse_time(_typed_value(value, "time", str)),
             shell=shell,
-            verdict=Verdict(_typed(value, "verdict", str)),
-            via=_typed(value, "via", str),
-            name=_typed(value, "name", str),
-            port=_number(value, "port", _PORT_MAX),
-            address=_text(value, "address"),
-            rule=_text(value, "rule"),
-            line=_text(value, "line"),
-            up=_number(value, "up"),
-            down=_number(value, "down"),
-            ms=_number(value, "ms"),
-            reason=_typed(value, "reason", str),
-            pid=_number(value, "pid") if "pid" in value else 0,
+            verdict=Verdict(_typed_value(value, "verdict", str)),
+            via=_typed_value(value, "via", str),
+            name=_typed_value(value, "name", str),
+            port=_bounded_number(value, "port", _PORT_MAX),
+            address=_optional_text(value, "address"),
+            rule=_optional_text(value, "rule"),
+            line=_optional_text(value, "line"),
+            up=_bounded_number(value, "up"),
+            down=_bounded_number(value, "down"),
+            ms=_bounded_number(value, "ms"),
+            reason=_typed_value(value, "reason", str),
+            pid=_bounded_number(value, "pid") if "pid" in value else 0,
             text=text,
         )
     except (ValueError, RecursionError):
         return None
 
 
-def _no_json(word: str) -> NoReturn:
+def _reject_constant(word: str) -> NoReturn:
     message = f"{word} is no JSON"
     raise ValueError(message)
 
 
-def _typed(value: Mapping[str, Any], key: str, kind: type) -> Any:
+def _typed_value(value: Mapping[str, Any], key: str, kind: type) -> Any:
     if type(value.get(key)) is not kind:  # True is an int, too
         message = f"{key} is no {kind.__name__}"
         raise ValueError(message)
     return value[key]
 
 
-def _text(value: Mapping[str, Any], key: str) -> str | None:
-    return None if value.get(key) is None else str(_typed(value, key, str))
+def _optional_text(value: Mapping[str, Any], key: str) -> str | None:
+    return None if value.get(key) is None else str(_typed_value(value, key, str))
 
 
-def _number(value: Mapping[str, Any], key: str, most: int = 2**63) -> int:
-    number = int(_typed(value, key, int))
+def _bounded_number(value: Mapping[str, Any], key: str, most: int = 2**63) -> int:
+    number = int(_typed_value(value, key, int))
     if not 0 <= number <= most:
         message = f"{key} is out of range"
         raise ValueError(message)
     return number
 
 
-def _time(text: str) -> datetime:
+def _parse_time(text: str) -> datetime:
     if not _TIME.fullmatch(text):
         message = "no time"
         raise ValueError(message)
@@ -249,14 +249,14 @@ _WIDEST = 48
 _RIGHT = frozenset({4, 5, 6})
 
 
-def refused(decided: Decision) -> bool:
+def was_refused(decided: Decision) -> bool:
     """Whether somebody did not get what they asked for."""
     return decided.verdict is not Verdict.ALLOW
 
 
-def table(decisions: Iterable[Decision]) -> Iterator[str]:
+def render_decision_table(decisions: Iterable[Decision]) -> Iterator[str]:
     """Lines for people, one a decision; the same refusal several times in a row is one line."""
-    rows = [_HEADER, *(_row(tuple(group)) for _, group in groupby(enumerate(decisions), key=_alike))]
+    rows = [_HEADER, *(_table_row(tuple(group)) for _, group in groupby(enumerate(decisions), key=_grouping_key))]
     if len(rows) == 1:
         return
     widths = [min(_WIDEST, max(len(row[column]) for row in rows)) for column in range(len(_HEADER) - 1)]
@@ -265,44 +265,55 @@ def table(decisions: Iterable[Decision]) -> Iterator[str]:
         yield "  ".join((*cells, row[-1])).rstrip()
 
 
-def _alike(numbered: tuple[int, Decision]) -> tuple[object, ...]:
+def _grouping_key(numbered: tuple[int, Decision]) -> tuple[object, ...]:
     number, decided = numbered
-    return (decided.shell, decided.verdict, decided.name, decided.port, decided.reason) if refused(decided) else (number,)
+    return (decided.shell, decided.verdict, decided.name, decided.port, decided.reason) if was_refused(decided) else (number,)
 
 
-def _row(group: tuple[tuple[int, Decision], ...]) -> tuple[str, ...]:
+def _table_row(group: tuple[tuple[int, Decision], ...]) -> tuple[str, ...]:
     first = group[0][1]
     times = f" (x{len(group)})" if len(group) > 1 else ""
-    up, down = (size(sum(getattr(decided, way) for _, decided in group)) for way in ("up", "down"))
-    return (shown(first.time), word(first.shell), first.verdict.value, target(first) + times, up, down, str(first.ms), why(first))
+    up, down = (format_byte_count(sum(getattr(decided, way) for _, decided in group)) for way in ("up", "down"))
+    return (
+        format_time(first.time),
+        escape_to_ascii(first.shell),
+        first.verdict.value,
+        decision_target(first) + times,
+        up,
+        down,
+        str(first.ms),
+        decision_reason(first),
+    )
 
 
-def why(decided: Decision) -> str:
+def decision_reason(decided: Decision) -> str:
     """The rule with its line, or the reason in words; both where a rule led to the reason."""
-    rule = f"{word(decided.rule)}  # {one_line(decided.line)}" if decided.rule and decided.line else word(decided.rule or decided.line or "")
-    reason = REASONS.get(decided.reason, word(decided.reason))
+    rule = (
+        f"{escape_to_ascii(decided.rule)}  # {one_line(decided.line)}" if decided.rule and decided.line else escape_to_ascii(decided.rule or decided.line or "")
+    )
+    reason = REASONS.get(decided.reason, escape_to_ascii(decided.reason))
     return f"{reason}: {rule}" if reason and rule else reason or rule
 
 
-def target(decided: Decision) -> str:
+def decision_target(decided: Decision) -> str:
     """`name:port`, or the name where no port is known."""
-    name = word(decided.name[:_NAME_MAX]) + ("…" if len(decided.name) > _NAME_MAX else "")
+    name = escape_to_ascii(decided.name[:_NAME_MAX]) + ("…" if len(decided.name) > _NAME_MAX else "")
     if not decided.port:
         return name
     return f"[{name}]:{decided.port}" if ":" in name and not name.startswith("[") else f"{name}:{decided.port}"
 
 
-def word(text: str) -> str:
+def escape_to_ascii(text: str) -> str:
     """The text without anything that could pass for another cell, another letter or a command to the terminal."""
     return "".join(c if "!" <= c <= "~" else f"\\x{ord(c):02x}" for c in text)
 
 
-def shown(time: datetime) -> str:
+def format_time(time: datetime) -> str:
     """To the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def size(count: int) -> str:
+def format_byte_count(count: int) -> str:
     """Bytes, with k, M, G or T behind the number from a thousand on."""
     if count < 1000:  # noqa: PLR2004
         return str(count)

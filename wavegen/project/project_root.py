@@ -18,7 +18,7 @@ WORK = ".wavegen/.tmp"
 """What a render is about to write; it is gone when a render has ended."""
 
 
-def find(manifest: str | None) -> tuple[str, str]:
+def find_project(manifest: str | None) -> tuple[str, str]:
     """The project directory (absolute, without symlinks) and the manifest's name in it.
 
     The named file, else the nearest wave.yaml at or above the working directory; one that lies in a rendered project
@@ -26,37 +26,37 @@ def find(manifest: str | None) -> tuple[str, str]:
     """
     if manifest is not None:
         if not os.path.lexists(manifest):
-            raise _usage(f"{manifest} does not exist", "run wavegen init to write one")
+            raise _usage_error(f"{manifest} does not exist", "run wavegen init to write one")
         directory, name = os.path.split(manifest)
         if not name.isprintable() or not name:
             # It stands in the first line of every rendered file.
-            raise _usage(f"{manifest!r} cannot be the name of a manifest", "rename it to wave.yaml")
+            raise _usage_error(f"{manifest!r} cannot be the name of a manifest", "rename it to wave.yaml")
         return os.path.realpath(directory or "."), name
     try:
         here = os.path.realpath(os.getcwd())
     except FileNotFoundError:
-        raise _usage("the working directory is gone", "change to one that exists") from None
+        raise _usage_error("the working directory is gone", "change to one that exists") from None
     while not os.path.lexists(os.path.join(here, MANIFEST)):
         above = os.path.dirname(here)
         if above == here:
-            raise _usage(f"there is no {MANIFEST} here or above", "run wavegen init to write one, or name it with --manifest")
+            raise _usage_error(f"there is no {MANIFEST} here or above", "run wavegen init to write one, or name it with --manifest")
         here = above
     outer = os.path.dirname(here)
     while outer != os.path.dirname(outer):
         if os.path.lexists(os.path.join(outer, LOCK)):
             found = os.path.join(here, MANIFEST)
-            raise _usage(f"{found} lies in the fenced project {outer}: a shell may have written it", f"read it, then name it: --manifest {found}")
+            raise _usage_error(f"{found} lies in the fenced project {outer}: a shell may have written it", f"read it, then name it: --manifest {found}")
         outer = os.path.dirname(outer)
     return here, MANIFEST
 
 
-def _usage(what: str, hint: str) -> Exception:
+def _usage_error(what: str, hint: str) -> Exception:
     from wavegen.core.errors import UsageError
 
     return UsageError(what, hint)
 
 
-def files_beside(root: str, listed: Container[str]) -> tuple[str, ...]:
+def find_unlisted_files(root: str, listed: Container[str]) -> tuple[str, ...]:
     """What is below .wavegen and not listed, but for the lock and the launcher's cache: nothing of ours, whoever put it there. Sorted, as paths of the project."""
     top = os.path.join(root, TREE)
     found = []

@@ -41,12 +41,12 @@ class Find:
     origin: str
 
     @property
-    def registry(self) -> bool:
+    def may_be_registry(self) -> bool:
         """Whether it may be a registry's: not a repository of git, which cargo calls registry+https too."""
         return not self.url.startswith(("git", "ssh", "registry+"))
 
 
-def _matches(pattern: re.Pattern[str], text: str, origin: str) -> Iterator[Find]:
+def _find_matches(pattern: re.Pattern[str], text: str, origin: str) -> Iterator[Find]:
     """One find per match; lock files are searched and not parsed, as tomllib takes seconds for large ones."""
     for match in pattern.finditer(text):
         yield Find(match[match.lastindex or 0].strip("\"'<>,;(){}"), origin)
@@ -55,53 +55,53 @@ def _matches(pattern: re.Pattern[str], text: str, origin: str) -> Iterator[Find]
 # --- JavaScript
 
 
-def node(around: Surroundings) -> Iterator[Find]:
+def find_javascript_urls(around: Surroundings) -> Iterator[Find]:
     """The registries and tarballs of npm, yarn and pnpm."""
     for name in ("npm-shrinkwrap.json", "package-lock.json"):
-        yield from _matches(_NPM_URL, around.project(name), name)
-    yield from _matches(_YARN_URL, around.project("yarn.lock"), "yarn.lock")
-    yield from _matches(_YAML_URL, around.project("pnpm-lock.yaml"), "pnpm-lock.yaml")
+        yield from _find_matches(_NPM_URL, around.read_project_text(name), name)
+    yield from _find_matches(_YARN_URL, around.read_project_text("yarn.lock"), "yarn.lock")
+    yield from _find_matches(_YAML_URL, around.read_project_text("pnpm-lock.yaml"), "pnpm-lock.yaml")
     for name in (".npmrc", ".yarnrc", ".yarnrc.yml"):
-        yield from _matches(_NPM_SETTING, around.project(name), name)
-        yield from _matches(_NPM_SETTING, text_of(os.path.join(around.home, name)), f"~/{name}")
-    yield Find(around.ask("npm", "config", "get", "registry").strip(), "npm config get registry")
+        yield from _find_matches(_NPM_SETTING, around.read_project_text(name), name)
+        yield from _find_matches(_NPM_SETTING, text_of(os.path.join(around.home, name)), f"~/{name}")
+    yield Find(around.query_tool("npm", "config", "get", "registry").strip(), "npm config get registry")
 
 
 # --- Python
 
 
-def python(around: Surroundings) -> Iterator[Find]:
+def find_python_urls(around: Surroundings) -> Iterator[Find]:
     """The indexes and files of pip, uv, poetry, pdm and pipenv."""
     for name in ("poetry.lock", "uv.lock", "pdm.lock", "pylock.toml", "Pipfile"):
-        yield from _matches(_TOML_URL, around.project(name), name)
-    yield from _matches(_PIPENV_URL, around.project("Pipfile.lock"), "Pipfile.lock")
+        yield from _find_matches(_TOML_URL, around.read_project_text(name), name)
+    yield from _find_matches(_PIPENV_URL, around.read_project_text("Pipfile.lock"), "Pipfile.lock")
     for name in names_in(around.root):
         if fnmatch(name, "requirements*.txt"):
-            yield from _matches(_URL, re.sub(r"(?m)(^|\s)#.*$", "", around.project(name)), name)
-    yield from _indexes(around.project("pyproject.toml"), "pyproject.toml", "tool")
-    yield from _indexes(around.project("uv.toml"), "uv.toml")
-    own = os.path.join(around.config, "uv/uv.toml")
-    yield from _indexes(text_of(own), around.shown(own))
-    yield from _pip(around)
+            yield from _find_matches(_URL, re.sub(r"(?m)(^|\s)#.*$", "", around.read_project_text(name)), name)
+    yield from _python_index_urls(around.read_project_text("pyproject.toml"), "pyproject.toml", "tool")
+    yield from _python_index_urls(around.read_project_text("uv.toml"), "uv.toml")
+    own = os.path.join(around.config_directory, "uv/uv.toml")
+    yield from _python_index_urls(text_of(own), around.abbreviate_home(own))
+    yield from _pip_setting_urls(around)
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX"):
-        yield from _matches(_URL, around.env.get(name, ""), f"${name}")
+        yield from _find_matches(_URL, around.env.get(name, ""), f"${name}")
 
 
-def _indexes(text: str, origin: str, *path: str) -> Iterator[Find]:
+def _python_index_urls(text: str, origin: str, *path: str) -> Iterator[Find]:
     """The indexes of [tool.uv], [tool.poetry] and [tool.pdm], or of uv's own file."""
-    root = _toml(text)
-    tables = [_table(root, *path, name) for name in ("uv", "poetry", "pdm")] if path else [root]
+    root = _parse_toml(text)
+    tables = [_nested_table(root, *path, name) for name in ("uv", "poetry", "pdm")] if path else [root]
     for table in tables:
         for key in ("index", "source"):
-            yield from (Find(entry["url"], origin) for entry in _list(table.get(key)) if isinstance(entry, dict) and isinstance(entry.get("url"), str))
+            yield from (Find(entry["url"], origin) for entry in _as_list(table.get(key)) if isinstance(entry, dict) and isinstance(entry.get("url"), str))
         for key in ("index-url", "extra-index-url"):
-            yield from (Find(entry, origin) for entry in _list(table.get(key)) if isinstance(entry, str))
+            yield from (Find(entry, origin) for entry in _as_list(table.get(key)) if isinstance(entry, str))
 
 
-def _pip(around: Surroundings) -> Iterator[Find]:
+def _pip_setting_urls(around: Surroundings) -> Iterator[Find]:
     places = [
         (around.env.get("PIP_CONFIG_FILE", ""), "$PIP_CONFIG_FILE"),
-        *((path, around.shown(path)) for path in (os.path.join(around.config, "pip/pip.conf"), os.path.join(around.home, ".pip/pip.conf"))),
+        *((path, around.abbreviate_home(path)) for path in (os.path.join(around.config_directory, "pip/pip.conf"), os.path.join(around.home, ".pip/pip.conf"))),
         (SYSTEM_PIP_CONFIG, SYSTEM_PIP_CONFIG),
         *((f"{directory}/pip/pip.conf", f"{directory}/pip/pip.conf") for directory in (around.env.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")),
     ]
@@ -114,34 +114,34 @@ def _pip(around: Surroundings) -> Iterator[Find]:
         for section in parser.sections():
             for key, value in parser.items(section):
                 if key.replace("_", "-") in ("index-url", "extra-index-url", "find-links"):
-                    yield from _matches(_URL, value or "", origin)
-    usage = around.ask("pip", "install", "--help") or around.ask("pip3", "install", "--help")
-    yield from _matches(_PIP_DEFAULT, usage, "pip install --help")
+                    yield from _find_matches(_URL, value or "", origin)
+    usage = around.query_tool("pip", "install", "--help") or around.query_tool("pip3", "install", "--help")
+    yield from _find_matches(_PIP_DEFAULT, usage, "pip install --help")
 
 
 # --- Rust
 
 
-def rust(around: Surroundings) -> Iterator[Find]:
+def find_rust_urls(around: Surroundings) -> Iterator[Find]:
     """The indexes, downloads and repositories of cargo."""
-    yield from _matches(_TOML_URL, around.project("Cargo.lock"), "Cargo.lock")
+    yield from _find_matches(_TOML_URL, around.read_project_text("Cargo.lock"), "Cargo.lock")
     for name in ("config", "config.toml"):
-        yield from _cargo_config(around.project(f".cargo/{name}"), f".cargo/{name}")
-        own = os.path.join(around.cargo, name)
-        yield from _cargo_config(text_of(own), around.shown(own))
-    indexes = os.path.join(around.cargo, "registry/index")
+        yield from _cargo_config_urls(around.read_project_text(f".cargo/{name}"), f".cargo/{name}")
+        own = os.path.join(around.cargo_directory, name)
+        yield from _cargo_config_urls(text_of(own), around.abbreviate_home(own))
+    indexes = os.path.join(around.cargo_directory, "registry/index")
     for name in names_in(indexes):
         match = _INDEX_DIRECTORY.fullmatch(name)
         if match:
-            yield Find(f"https://{match[1]}/", around.shown(indexes))
-            config = _json(text_of(os.path.join(indexes, name, "config.json")))
-            yield Find(str(config.get("dl", "")), f"dl in {around.shown(indexes)}")
+            yield Find(f"https://{match[1]}/", around.abbreviate_home(indexes))
+            config = _parse_json(text_of(os.path.join(indexes, name, "config.json")))
+            yield Find(str(config.get("dl", "")), f"dl in {around.abbreviate_home(indexes)}")
 
 
-def _cargo_config(text: str, origin: str) -> Iterator[Find]:
-    root = _toml(text)
+def _cargo_config_urls(text: str, origin: str) -> Iterator[Find]:
+    root = _parse_toml(text)
     for section, key in (("registries", "index"), ("source", "registry"), ("source", "git")):
-        for entry in _table(root, section).values():
+        for entry in _nested_table(root, section).values():
             if isinstance(entry, dict) and isinstance(entry.get(key), str):
                 yield Find(entry[key], origin)
 
@@ -149,20 +149,20 @@ def _cargo_config(text: str, origin: str) -> Iterator[Find]:
 # --- Go
 
 
-def go(around: Surroundings) -> Iterator[Find]:
+def find_go_urls(around: Surroundings) -> Iterator[Find]:
     """The module proxies, the checksum database and the private repositories of go."""
     keys = ("GOPROXY", "GOSUMDB", "GOPRIVATE")
-    path = around.env.get("GOENV") or os.path.join(around.config, "go/env")
+    path = around.env.get("GOENV") or os.path.join(around.config_directory, "go/env")
     lines = dict(line.strip().split("=", 1) for line in text_of(path).splitlines() if "=" in line) if os.path.isabs(path) else {}
-    asked = dict(zip(keys, around.ask("go", "env", *keys).splitlines(), strict=False))
+    asked = dict(zip(keys, around.query_tool("go", "env", *keys).splitlines(), strict=False))
     for key in keys:
-        sources = ((around.env.get(key), f"${key}"), (lines.get(key), around.shown(path)), (asked.get(key), f"go env {key}"))
+        sources = ((around.env.get(key), f"${key}"), (lines.get(key), around.abbreviate_home(path)), (asked.get(key), f"go env {key}"))
         value, origin = next(((value, origin) for value, origin in sources if value), ("", ""))
-        for url in _go_urls(key, value):
+        for url in _parse_go_setting(key, value):
             yield Find(url, origin)
 
 
-def _go_urls(key: str, value: str) -> list[str]:
+def _parse_go_setting(key: str, value: str) -> list[str]:
     match key:
         case "GOPROXY":
             parts = [part.strip() for part in re.split(r"[,|]", value)]
@@ -180,14 +180,14 @@ def _go_urls(key: str, value: str) -> list[str]:
 # --- parsed files
 
 
-def _toml(text: str) -> dict[str, Any]:
+def _parse_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text) if len(text) <= _TOML_LIMIT else {}
     except (ValueError, RecursionError):
         return {}
 
 
-def _json(text: str) -> dict[str, Any]:
+def _parse_json(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -195,11 +195,11 @@ def _json(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _table(value: Any, *path: str) -> dict[str, Any]:
+def _nested_table(value: Any, *path: str) -> dict[str, Any]:
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]

@@ -14,7 +14,7 @@ _ITSELF = b"./\n"
 """What git assumes without the file (gitrepository-layout(5)). libgit2, and Nix by it, takes `.` alone for a mistake."""
 
 
-def keep_to_itself(root: str, *, only_look: bool = False) -> tuple[str, ...]:
+def pin_repository_settings(root: str, *, only_look: bool = False) -> tuple[str, ...]:
     """Write `commondir` in each git directory of the project, and MERCURIAL, empty, where they are missing; what was written.
 
     git on the host reads settings and hooks from wherever this file says. Mounts can keep a shell from changing it, but
@@ -30,7 +30,7 @@ def keep_to_itself(root: str, *, only_look: bool = False) -> tuple[str, ...]:
     except (CannotStartError, OSError):
         found = ()  # the launcher says what is wrong with them
     finally:
-        host.close()
+        host.close_kept_directories()
     for git in found:
         if os.path.isfile(f"{git}/HEAD"):
             wanted[os.path.relpath(f"{git}/commondir", os.path.realpath(root))] = _ITSELF
@@ -38,10 +38,10 @@ def keep_to_itself(root: str, *, only_look: bool = False) -> tuple[str, ...]:
         wanted |= dict.fromkeys(MERCURIAL, b"")
     if only_look:
         return tuple(path for path in wanted if not os.path.lexists(os.path.join(root, path)))
-    return tuple(path for path, content in wanted.items() if _create(os.path.join(root, path), content))
+    return tuple(path for path, content in wanted.items() if _create_file(os.path.join(root, path), content))
 
 
-def _create(path: str, content: bytes) -> bool:
+def _create_file(path: str, content: bytes) -> bool:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except OSError:

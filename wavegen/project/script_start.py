@@ -12,7 +12,7 @@ import sys
 from wavegen.core import resources
 from wavegen.project import handover
 from wavegen.project.last_render import digest_of, read_file
-from wavegen.project.project_root import LOCK, files_beside
+from wavegen.project.project_root import LOCK, find_unlisted_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,50 +22,50 @@ if TYPE_CHECKING:
 _CANNOT_START = 125
 
 
-def start(script: str, words: Sequence[str]) -> NoReturn:
+def start_script(script: str, words: Sequence[str]) -> NoReturn:
     """Become the launcher, by the rules that a script of .wavegen/bin or .wavegen/docker is named after."""
     directory, name = os.path.split(os.path.realpath(script))
     root = os.path.dirname(os.path.dirname(directory))
     backends = {f"{root}/.wavegen/bin": ("bubblewrap", "", "bpf"), f"{root}/.wavegen/docker": ("docker", "run-", "json")}
     if directory not in backends:
-        _refuse(f"{script} is no script of a rendered project", "start .wavegen/bin/default")
+        _refuse_start(f"{script} is no script of a rendered project", "start .wavegen/bin/default")
     backend, prefix, kind = backends[directory]
-    if f"{os.path.realpath(resources.package())}/".startswith(f"{root}/"):
-        _refuse("this wavegen lies in the project, where commands write", "install one that does not: pipx install wavegen")
-    outputs = _listed(root)
+    if f"{os.path.realpath(resources.package_directory())}/".startswith(f"{root}/"):
+        _refuse_start("this wavegen lies in the project, where commands write", "install one that does not: pipx install wavegen")
+    outputs = _read_locked_digests(root)
 
-    def rendered(path: str) -> bytes:
+    def read_verified(path: str) -> bytes:
         try:
             data = read_file(root, path)
         except (OSError, ValueError):
             data = None
         if data is None or digest_of(data) != outputs.get(path):
-            _refuse(f"{path} is not what was rendered", "look at what changed, then run wavegen render")
+            _refuse_start(f"{path} is not what was rendered", "look at what changed, then run wavegen render")
         return data
 
     for path in outputs:
         if path.startswith(".wavegen/"):
-            rendered(path)
-    launch = handover.read_launch(rendered, name.removeprefix(prefix), kind)
+            read_verified(path)
+    launch = handover.read_launch(read_verified, name.removeprefix(prefix), kind)
     try:
-        handover.become(launch, root, ("--backend", backend, *words), ())
+        handover.exec_launcher(launch, root, ("--backend", backend, *words), ())
     except OSError as failed:
-        _refuse(f"{sys.executable} cannot be started: {failed.strerror}", "give it fewer or shorter words")
+        _refuse_start(f"{sys.executable} cannot be started: {failed.strerror}", "give it fewer or shorter words")
 
 
-def _listed(root: str) -> dict[str, object]:
+def _read_locked_digests(root: str) -> dict[str, object]:
     """The digests of all that was rendered, with nothing beside it."""
     try:
         outputs = dict(json.loads(read_file(root, LOCK))["outputs"])
-        strange = files_beside(root, outputs)
+        strange = find_unlisted_files(root, outputs)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        _refuse(f"{root}/{LOCK} cannot be read", "run wavegen render")
+        _refuse_start(f"{root}/{LOCK} cannot be read", "run wavegen render")
     if strange:
-        _refuse(f"{strange[0]} is not of wavegen: the lock does not list it", "look at it, then remove it")
+        _refuse_start(f"{strange[0]} is not of wavegen: the lock does not list it", "look at it, then remove it")
     return outputs
 
 
-def _refuse(what: str, remedy: str) -> NoReturn:
+def _refuse_start(what: str, remedy: str) -> NoReturn:
     """End: nothing was run."""
     sys.stderr.write("wavegen: error: " + "".join(letter if letter.isprintable() else "?" for letter in what) + f" ({remedy})\n")
     sys.exit(_CANNOT_START)

@@ -8,9 +8,9 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from wavegen.core.quote import comment
+from wavegen.core.quote import escape_comment
 from wavegen.policy.known_agents import hosts_of, kind_of
-from wavegen.project.ecosystems import Recognised, recognise
+from wavegen.project.ecosystems import Recognised, detect_ecosystems
 from wavegen.project.inspection import Surroundings
 
 _BINARY = "claude"
@@ -101,29 +101,31 @@ _TAIL = """
 """
 
 
-def starter(root: str) -> str:
+def starter_manifest(root: str) -> str:
     """A wave.yaml for the project in `root`: an absolute path without symlinks.
 
     The same files, settings and tools give the same text.
     """
-    found = recognise(Surroundings(root, os.path.expanduser("~"), os.environ))
-    return "".join((_HEAD, *_metadata(root), *_project(found), _ADAPTERS, _PACKAGES, *_packages(found), _DOMAINS, *_domains(found), _TAIL))
+    found = detect_ecosystems(Surroundings(root, os.path.expanduser("~"), os.environ))
+    return "".join(
+        (_HEAD, *_metadata_lines(root), *_project_lines(found), _ADAPTERS, _PACKAGES, *_package_lines(found), _DOMAINS, *_domain_lines(found), _TAIL)
+    )
 
 
-def _metadata(root: str) -> Iterator[str]:
+def _metadata_lines(root: str) -> Iterator[str]:
     yield "\napiVersion: v1\nkind: WaveManifest\nmetadata:\n"
-    yield f"  name: {json.dumps(_name(root), ensure_ascii=False)}\n"
+    yield f"  name: {json.dumps(_project_name(root), ensure_ascii=False)}\n"
     yield "  # description: one line about the project\n"
 
 
-def _name(root: str) -> str:
+def _project_name(root: str) -> str:
     """The directory's name, with what is neither letter nor digit in any script as a hyphen."""
     name = unicodedata.normalize("NFC", os.path.basename(root))
     safe = re.sub(r"[^\w.-]+", "-", name)[:_NAME_LIMIT]
     return safe.strip("-.") or "project"
 
 
-def _project(found: Recognised) -> Iterator[str]:
+def _project_lines(found: Recognised) -> Iterator[str]:
     if not found.languages:
         yield "\n# project:\n#   language: its main language\n"
         return
@@ -132,25 +134,25 @@ def _project(found: Recognised) -> Iterator[str]:
     yield f"\nproject:\n  language: {first}{also}\n"
 
 
-def _packages(found: Recognised) -> Iterator[str]:
+def _package_lines(found: Recognised) -> Iterator[str]:
     for name, reason in found.packages.items():
-        yield _entry(name, reason)
+        yield _list_entry(name, reason)
 
 
-def _domains(found: Recognised) -> Iterator[str]:
+def _domain_lines(found: Recognised) -> Iterator[str]:
     apis = hosts_of(kind_of(_BINARY), "")
     for host in apis:
-        yield _entry(host, f"API of {_BINARY}")
+        yield _list_entry(host, f"API of {_BINARY}")
     for host, origins in found.hosts.items():
         more = ", …" if len(origins) > _ORIGINS_SHOWN else ""
         if host not in apis:
-            yield _entry(host, ", ".join(origins[:_ORIGINS_SHOWN]) + more)
+            yield _list_entry(host, ", ".join(origins[:_ORIGINS_SHOWN]) + more)
     if found.forge == _GITHUB:
         yield f"      # - api.{_GITHUB}: gh talks to it; not allowed unless you list it\n"
     for what in found.missing:
         yield f"      # {what}\n"
 
 
-def _entry(value: str, reason: str) -> str:
+def _list_entry(value: str, reason: str) -> str:
     text = value if _PLAIN.fullmatch(value) or value.isidentifier() else json.dumps(value)
-    return f"      - {text:<30}  # {comment(reason)}\n"
+    return f"      - {text:<30}  # {escape_comment(reason)}\n"

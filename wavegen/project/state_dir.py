@@ -14,23 +14,23 @@ _OVERFLOW = 65534
 """Whom a user namespace shows in place of those that it does not know."""
 
 
-def state(root: str, environment: Mapping[str, str] | None = None) -> str:
+def state_directory(root: str, environment: Mapping[str, str] | None = None) -> str:
     """Where the wrappers of a project keep what they keep; see find_places in runtime/places.sh. `environment`: theirs, if not this process's."""
     environment = os.environ if environment is None else environment
     base = environment.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):
         base = os.path.join(os.path.realpath(environment.get("HOME") or os.path.expanduser("~")), ".local/state")
-    return os.path.join(base, "wavegen", key(root))
+    return os.path.join(base, "wavegen", state_directory_name(root))
 
 
-def key(root: str) -> str:
+def state_directory_name(root: str) -> str:
     """The name of a project's directory there."""
     return root.replace("%", "%25").replace("/", "%2F")
 
 
-def own_state(root: str) -> str:
+def checked_state_directory(root: str) -> str:
     """Where it is for this process, without links. Raises OSError where somebody else could have written what is there, or a command of the project."""
-    named = os.path.abspath(state(root))
+    named = os.path.abspath(state_directory(root))
     place = os.path.realpath(named)
     if f"{place}/".startswith(f"{root}/") or f"{root}/".startswith(f"{place}/"):
         raise PermissionError(f"{place} lies in the project, or the project in it")
@@ -91,10 +91,10 @@ def write_note(place: str, name: str, text: str) -> None:
         os.close(directory)
 
 
-def note_rendered(root: str, lock: str) -> None:
+def record_lock_digest(root: str, lock: str) -> None:
     """Leave word for the audit of what the host has rendered, where shells were started: `lock` is the digest of its list."""
     try:
-        place = own_state(root)
+        place = checked_state_directory(root)
         if os.path.isdir(place):
             write_note(place, "rendered", lock)
     except OSError:

@@ -56,25 +56,25 @@ class Child:
             start_new_session=True,
         )
         try:
-            self._watch()
+            self._register_streams()
         except OSError:
             # It has come nowhere yet.
             with self._process:
                 self._process.kill()
             raise
 
-    def _watch(self) -> None:
+    def _register_streams(self) -> None:
         # Asking a number would ask whoever has it by then; and a descriptor can be waited for together with the output.
         self._handle = os.pidfd_open(self._process.pid)
-        self._ready.register(self._handle, selectors.EVENT_READ, self._end_seen)
+        self._ready.register(self._handle, selectors.EVENT_READ, self._record_exit)
         for name in ("stdout", "stderr"):
             stream: IO[bytes] = getattr(self._process, name)
             os.set_blocking(stream.fileno(), False)
             self._open.add(name)
-            self._ready.register(stream, selectors.EVENT_READ, partial(self._read, stream, name))
+            self._ready.register(stream, selectors.EVENT_READ, partial(self._read_output, stream, name))
         if self._process.stdin:
             os.set_blocking(self._process.stdin.fileno(), False)
-            self._ready.register(self._process.stdin, selectors.EVENT_WRITE, self._write)
+            self._ready.register(self._process.stdin, selectors.EVENT_WRITE, self._write_input)
 
     def __enter__(self) -> Self:
         return self
@@ -83,12 +83,12 @@ class Child:
         if not self._ended:
             # An exception: Ctrl-C of whoever waits, for one. The wrapper has a moment to remove what it made for the session.
             with _Held() as held:
-                held.take(self._all)
+                held.pin_processes(self._list_descendants)
                 self._kill_inside()
-                if not self.wait(_LAST_WORDS):
-                    self.kill()
-                    self.wait(None)
-                held.kill()
+                if not self.wait_for_end(_LAST_WORDS):
+                    self.kill_process_tree()
+                    self.wait_for_end(None)
+                held.kill_pinned()
         self._ready.close()
         os.close(self._handle)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -98,17 +98,17 @@ class Child:
         self._process.wait()
 
     @property
-    def pid(self) -> int:
+    def wrapper_pid(self) -> int:
         """The wrapper's, which is its launcher's too."""
         return self._process.pid
 
-    def output(self, name: str) -> bytes:
+    def captured_output(self, name: str) -> bytes:
         """What was written to `stdout` or `stderr` so far."""
         return bytes(self._out[name])
 
     # --- waiting
 
-    def wait(self, seconds: float | None, *, bounded: bool = False) -> bool:
+    def wait_for_end(self, seconds: float | None, *, bounded: bool = False) -> bool:
         """Carry input and output until the wrapper has ended, for so many seconds. Returns whether it has.
 
         `bounded`: only as long as there is no more output than is kept.
@@ -120,21 +120,21 @@ class Child:
             pause = _PAUSE if until is None else until - time.monotonic()
             if pause <= 0:
                 return False
-            self._carry(pause)
+            self._transfer_ready_data(pause)
         return True
 
-    def drain(self) -> None:
+    def drain_output(self) -> None:
         """The rest of the output."""
         until = time.monotonic() + _LAST_WORDS
         while self._open and (pause := until - time.monotonic()) > 0:
-            self._carry(pause)
+            self._transfer_ready_data(pause)
 
-    def _carry(self, pause: float) -> None:
+    def _transfer_ready_data(self, pause: float) -> None:
         for key, _ in self._ready.select(min(pause, _PAUSE)):
             act: Callable[[], None] = key.data
             act()
 
-    def _read(self, stream: IO[bytes], name: str) -> None:
+    def _read_output(self, stream: IO[bytes], name: str) -> None:
         with contextlib.suppress(BlockingIOError):
             part = os.read(stream.fileno(), _PART)
             kept = part[: self._room]
@@ -145,7 +145,7 @@ class Child:
                 self._ready.unregister(stream)
                 self._open.discard(name)
 
-    def _write(self) -> None:
+    def _write_input(self) -> None:
         stream = self._process.stdin
         if not stream:
             return
@@ -158,7 +158,7 @@ class Child:
             self._ready.unregister(stream)
             stream.close()
 
-    def _end_seen(self) -> None:
+    def _record_exit(self) -> None:
         self._ready.unregister(self._handle)
         self._ended = True
         try:
@@ -172,7 +172,7 @@ class Child:
 
     # --- its end
 
-    def end(self, *, fenced: bool) -> None:
+    def terminate_command(self, *, fenced: bool) -> None:
         """End the command and the wrapper, and wait for it: SIGTERM, some seconds, SIGKILL.
 
         Where there is a fence the command is ended, not the wrapper, which then looks at what was left, as it always does, and
@@ -181,45 +181,45 @@ class Child:
         """
         with _Held() as held:
             if not fenced:
-                held.take(self._all)
-            self._to_command(signal.SIGTERM)
-            if not self.wait(GRACE):
+                held.pin_processes(self._list_descendants)
+            self._signal_command(signal.SIGTERM)
+            if not self.wait_for_end(GRACE):
                 if fenced:
                     self._kill_inside()
                 else:
-                    held.take(self._all)
-                if not fenced or not self.wait(_CLEANING):
-                    self.kill()
-                    self.wait(None)
+                    held.pin_processes(self._list_descendants)
+                if not fenced or not self.wait_for_end(_CLEANING):
+                    self.kill_process_tree()
+                    self.wait_for_end(None)
             # What was started in the same moment, when nothing inside could be found yet.
-            self.kill()
-            held.kill()
+            self.kill_process_tree()
+            held.kill_pinned()
 
-    def kill(self) -> None:
+    def kill_process_tree(self) -> None:
         """SIGKILL for the wrapper, what it has started, and its process group; what is in a PID namespace ends with that."""
-        for pid in self._all():
-            self._send(pid, signal.SIGKILL, partial(self._is_ours, pid))
+        for pid in self._list_descendants():
+            self._send_signal(pid, signal.SIGKILL, partial(self._is_descendant, pid))
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self.wrapper_pid, signal.SIGKILL)
 
-    def _to_command(self, number: signal.Signals) -> None:
-        command = self._command()
+    def _signal_command(self, number: signal.Signals) -> None:
+        command = self._command_pid()
         if command:
-            self._send(command, number, lambda: self._command() == command)
+            self._send_signal(command, number, lambda: self._command_pid() == command)
         else:
             # Without a PID namespace: the launcher of Landlock passes it on, and an unfenced shell is the command.
-            self._send(self.pid, number, lambda: True)
+            self._send_signal(self.wrapper_pid, number, lambda: True)
 
     def _kill_inside(self) -> None:
-        first = self._first()
+        first = self._namespace_init_pid()
         if first:
-            self._send(first, signal.SIGKILL, lambda: self._first() == first)
+            self._send_signal(first, signal.SIGKILL, lambda: self._namespace_init_pid() == first)
             return
-        for child in _children(self.pid):
-            self._send(child, signal.SIGKILL, partial(self._is_ours, child))
+        for child in _child_pids(self.wrapper_pid):
+            self._send_signal(child, signal.SIGKILL, partial(self._is_descendant, child))
 
     @staticmethod
-    def _send(pid: int, number: signal.Signals, still: Callable[[], bool]) -> None:
+    def _send_signal(pid: int, number: signal.Signals, still: Callable[[], bool]) -> None:
         """A signal for a process, if that is still the one that is meant once it can be no other."""
         try:
             handle = os.pidfd_open(pid)
@@ -233,29 +233,29 @@ class Child:
         finally:
             os.close(handle)
 
-    def _is_ours(self, pid: int) -> bool:
-        return pid in self._all()
+    def _is_descendant(self, pid: int) -> bool:
+        return pid in self._list_descendants()
 
-    def _all(self) -> list[int]:
+    def _list_descendants(self) -> list[int]:
         """What the wrapper has started, and what that has, the nearest first."""
-        found = _children(self.pid)
+        found = _child_pids(self.wrapper_pid)
         for pid in found:
-            found += _children(pid)
+            found += _child_pids(pid)
         return found
 
-    def _first(self) -> int:
+    def _namespace_init_pid(self) -> int:
         """The first process of the PID namespace inside, 0 where there is none."""
-        outside = len(_numbers(os.getpid()))
-        for pid in self._all():
-            numbers = _numbers(pid)
+        outside = len(_pids_by_namespace(os.getpid()))
+        for pid in self._list_descendants():
+            numbers = _pids_by_namespace(pid)
             if len(numbers) > outside and numbers[-1] == 1:
                 return pid
         return 0
 
-    def _command(self) -> int:
+    def _command_pid(self) -> int:
         """The command's process in a PID namespace, 0 where there is none: the first child of the first process."""
-        first = self._first()
-        return next(iter(_children(first)), 0) if first else 0
+        first = self._namespace_init_pid()
+        return next(iter(_child_pids(first)), 0) if first else 0
 
 
 class _Held:
@@ -271,7 +271,7 @@ class _Held:
         for handle in self._handles.values():
             os.close(handle)
 
-    def take(self, find: Callable[[], list[int]]) -> None:
+    def pin_processes(self, find: Callable[[], list[int]]) -> None:
         """Those that are found now, as many as there may be descriptors."""
         opened: dict[int, int] = {}
         for pid in find():
@@ -286,28 +286,28 @@ class _Held:
             else:
                 os.close(handle)
 
-    def kill(self) -> None:
+    def kill_pinned(self) -> None:
         """SIGKILL for all of them, and for what they have started since."""
         known = 0
         while known < len(self._handles):
             known = len(self._handles)
-            self.take(self._below)
+            self.pin_processes(self._running_children)
         for handle in self._handles.values():
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
 
-    def _below(self) -> list[int]:
+    def _running_children(self) -> list[int]:
         """The children of those that have not ended."""
         found = []
         for pid, handle in self._handles.items():
             with contextlib.suppress(OSError):
-                below = _children(pid)
+                below = _child_pids(pid)
                 signal.pidfd_send_signal(handle, 0)
                 found += below
         return found
 
 
-def _children(pid: int) -> list[int]:
+def _child_pids(pid: int) -> list[int]:
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as stream:
             return [int(word) for word in stream.read().split()]
@@ -315,7 +315,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _numbers(pid: int) -> list[int]:
+def _pids_by_namespace(pid: int) -> list[int]:
     """What a process is called in each PID namespace that it is in, from ours inwards."""
     try:
         with open(f"/proc/{pid}/status", "rb") as stream:

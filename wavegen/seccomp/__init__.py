@@ -20,7 +20,7 @@ class Action(Enum):
     EAFNOSUPPORT = 0x00050000 | 97
 
     @property
-    def errno(self) -> int:
+    def error_number(self) -> int:
         """The error number; 0 where the call is let through."""
         return 0 if self is Action.ALLOW else self.value & 0xFFFF
 
@@ -54,7 +54,7 @@ class Condition:
         if self.argument not in range(6) or not self.values or not 0 < self.mask <= LOW or any(value & ~self.mask for value in self.values):
             raise ValueError(f"not a condition: {self}")
 
-    def holds(self, argument: int) -> bool:
+    def is_met_by(self, argument: int) -> bool:
         """Whether it holds for a value of the argument, of which the high bits do not matter."""
         return (argument & self.mask in self.values) is not self.other
 
@@ -81,7 +81,7 @@ class Filter:
     default: Action
     rules: tuple[Rule, ...]
 
-    def about(self, name: str) -> tuple[Rule, ...]:
+    def rules_about(self, name: str) -> tuple[Rule, ...]:
         """The rules that can decide about a call, in order; the last one alone may be without conditions."""
         found: list[Rule] = []
         for rule in self.rules:
@@ -91,6 +91,6 @@ class Filter:
                     break
         return tuple(found)
 
-    def decide(self, name: str, arguments: tuple[int, ...] = (0,) * 6) -> Action:
+    def action_for(self, name: str, arguments: tuple[int, ...] = (0,) * 6) -> Action:
         """What is answered to a call that has a name."""
-        return next((rule.action for rule in self.about(name) if all(c.holds(arguments[c.argument]) for c in rule.when)), self.default)
+        return next((rule.action for rule in self.rules_about(name) if all(c.is_met_by(arguments[c.argument]) for c in rule.when)), self.default)

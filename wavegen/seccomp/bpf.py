@@ -39,40 +39,40 @@ class TooLongError(ValueError):
 _Outcome = tuple[tuple[tuple[tuple[Condition, ...], Action], ...], Action]
 
 
-def program(filter_: Filter, *arches: Arch) -> tuple[Instruction, ...]:
+def compile_filter(filter_: Filter, *arches: Arch) -> tuple[Instruction, ...]:
     """struct sock_filter[]. Calls of every other architecture are answered with ENOSYS: their numbers mean other calls.
 
     i386 on x86_64 (int 0x80) is another architecture. ENOSYS and not the end of the process: programs that try how they may call the
     kernel survive it, and nothing that is answered so reaches the kernel.
     """
     layout = _Layout()
-    place = layout.answer(Action.ENOSYS)
+    place = layout.add_return(Action.ENOSYS)
     for arch in reversed(arches):
-        inside = layout.search(_ranges(filter_, arch))
-        place = layout.jump(JEQ, arch.value, inside, place)
-    layout.put(LD, ARCH)
+        inside = layout.add_search(_number_ranges(filter_, arch))
+        place = layout.add_jump(JEQ, arch.value, inside, place)
+    layout.add_instruction(LD, ARCH)
     if len(layout.backwards) > MAX_INSTRUCTIONS:
         raise TooLongError(f"{filter_.name}: {len(layout.backwards)} instructions, and the kernel takes {MAX_INSTRUCTIONS}")
     return tuple(reversed(layout.backwards))
 
 
-def assembled(filter_: Filter, *arches: Arch) -> bytes:
+def assemble_filter(filter_: Filter, *arches: Arch) -> bytes:
     """The same as bytes, as `bwrap --seccomp` reads them."""
-    return b"".join(struct.pack("<HBBI", it.code, it.true, it.false, it.value) for it in program(filter_, *arches))
+    return b"".join(struct.pack("<HBBI", it.code, it.true, it.false, it.value) for it in compile_filter(filter_, *arches))
 
 
-def _ranges(filter_: Filter, arch: Arch) -> tuple[tuple[int, _Outcome], ...]:
+def _number_ranges(filter_: Filter, arch: Arch) -> tuple[tuple[int, _Outcome], ...]:
     """(first number, outcome) up to the next one's number; neighbours differ. The last is without end, and holds x32 and -1."""
     names = {number: name for name, number in NUMBERS[arch].items()}
     found: list[tuple[int, _Outcome]] = []
     for number in range(max(names) + 2):
-        outcome = _outcome(filter_, filter_.about(names[number])) if number in names else ((), UNJUDGED)
+        outcome = _outcome_of(filter_, filter_.rules_about(names[number])) if number in names else ((), UNJUDGED)
         if not found or found[-1][1] != outcome:
             found.append((number, outcome))
     return tuple(found)
 
 
-def _outcome(filter_: Filter, rules: tuple[Rule, ...]) -> _Outcome:
+def _outcome_of(filter_: Filter, rules: tuple[Rule, ...]) -> _Outcome:
     last = rules[-1].action if rules and not rules[-1].when else filter_.default
     return tuple((rule.when, rule.action) for rule in rules if rule.when), last
 
@@ -85,60 +85,60 @@ class _Layout:
     answers: dict[Action, int] = field(default_factory=dict)
     known: dict[_Outcome, int] = field(default_factory=dict)
 
-    def put(self, code: int, value: int, true: int = 0, false: int = 0) -> int:
+    def add_instruction(self, code: int, value: int, true: int = 0, false: int = 0) -> int:
         self.backwards.append(Instruction(code, true, false, value))
         return len(self.backwards) - 1
 
-    def answer(self, action: Action) -> int:
+    def add_return(self, action: Action) -> int:
         if action not in self.answers:
-            self.answers[action] = self.put(RET, action.value)
+            self.answers[action] = self.add_instruction(RET, action.value)
         return self.answers[action]
 
-    def jump(self, code: int, value: int, true: int, false: int) -> int:
+    def add_jump(self, code: int, value: int, true: int, false: int) -> int:
         """A conditional jump. A copy for the second target moves the first one place further, so one is left to spare."""
-        true, false = self._near(true), self._near(false)
+        true, false = self._bring_within_reach(true), self._bring_within_reach(false)
         place = len(self.backwards)
-        return self.put(code, value, place - true - 1, place - false - 1)
+        return self.add_instruction(code, value, place - true - 1, place - false - 1)
 
-    def _near(self, target: int) -> int:
+    def _bring_within_reach(self, target: int) -> int:
         place = len(self.backwards)
         if place - target - 1 <= _REACH - 1:
             return target
         there = self.backwards[target]
         if there.code != RET:
-            return self.put(JA, place - target - 1)
+            return self.add_instruction(JA, place - target - 1)
         self.answers[Action(there.value)] = place
-        return self.put(RET, there.value)
+        return self.add_instruction(RET, there.value)
 
-    def search(self, ranges: tuple[tuple[int, _Outcome], ...]) -> int:
+    def add_search(self, ranges: tuple[tuple[int, _Outcome], ...]) -> int:
         """A binary search for the number, from its loading on. Where there is nothing to search, there is nothing to load."""
-        place = self._half(ranges)
-        return self.put(LD, NR) if len(ranges) > 1 else place
+        place = self._add_search_tree(ranges)
+        return self.add_instruction(LD, NR) if len(ranges) > 1 else place
 
-    def _half(self, ranges: tuple[tuple[int, _Outcome], ...]) -> int:
+    def _add_search_tree(self, ranges: tuple[tuple[int, _Outcome], ...]) -> int:
         if len(ranges) == 1:
-            return self.decision(ranges[0][1])
+            return self.add_decision(ranges[0][1])
         middle = len(ranges) // 2
-        above = self._half(ranges[middle:])
-        below = self._half(ranges[:middle])
-        return self.jump(JGE, ranges[middle][0], above, below)
+        above = self._add_search_tree(ranges[middle:])
+        below = self._add_search_tree(ranges[:middle])
+        return self.add_jump(JGE, ranges[middle][0], above, below)
 
-    def decision(self, outcome: _Outcome) -> int:
+    def add_decision(self, outcome: _Outcome) -> int:
         if outcome not in self.known:
             rules, last = outcome
-            place = self.answer(last)
+            place = self.add_return(last)
             for conditions, action in reversed(rules):
-                place = self._rule(conditions, self.answer(action), place)
+                place = self._add_rule_jumps(conditions, self.add_return(action), place)
             self.known[outcome] = place
         return self.known[outcome]
 
-    def _rule(self, conditions: tuple[Condition, ...], action: int, otherwise: int) -> int:
+    def _add_rule_jumps(self, conditions: tuple[Condition, ...], action: int, otherwise: int) -> int:
         place = action
         for condition in reversed(conditions):
             found, not_found = (otherwise, place) if condition.other else (place, otherwise)
             for value in reversed(condition.values):
-                not_found = self.jump(JEQ, value, found, not_found)
+                not_found = self.add_jump(JEQ, value, found, not_found)
             if condition.mask != LOW:
-                self.put(AND, condition.mask)
-            place = self.put(LD, ARGUMENTS + ARGUMENT_SIZE * condition.argument)
+                self.add_instruction(AND, condition.mask)
+            place = self.add_instruction(LD, ARGUMENTS + ARGUMENT_SIZE * condition.argument)
         return place

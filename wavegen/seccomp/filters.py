@@ -18,7 +18,7 @@ from typing import Literal
 
 from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import Action, Condition, Filter, Rule
-from wavegen.seccomp.syscalls import NAMES, newer
+from wavegen.seccomp.syscalls import NAMES, is_newer_call
 
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
@@ -234,10 +234,10 @@ def filter_of(seccomp: Seccomp, *, nested: bool, allow: tuple[str, ...] = (), so
     if seccomp is Seccomp.OFF:
         past = tuple(Rule(names=tuple(names.split()), action=Action.ENOSYS, why=why) for names, why in _PAST_SOCKETS)
         return Filter(name=f"off-{sockets}-sockets", default=Action.ALLOW, rules=(*past, *bounds)) if bounds else None
-    rules = tuple(_refusals(opened, nested=nested, bounds=bounds))
+    rules = tuple(_refusal_rules(opened, nested=nested, bounds=bounds))
     if seccomp is Seccomp.DEFAULT:
         return Filter(name=name, default=Action.ALLOW, rules=rules)
-    return Filter(name=name, default=Action.ENOSYS, rules=(*rules, *_allowances(opened, nested=nested)))
+    return Filter(name=name, default=Action.ENOSYS, rules=(*rules, *_allowance_rules(opened, nested=nested)))
 
 
 def opened_calls(allow: tuple[str, ...]) -> tuple[str, ...]:
@@ -254,15 +254,15 @@ def opened_calls(allow: tuple[str, ...]) -> tuple[str, ...]:
 
 def refused_calls(*, nested: bool) -> tuple[str, ...]:
     """What both filters refuse whatever the arguments, sorted."""
-    return tuple(sorted(name for rule in _refusals((), nested=nested) if not rule.when for name in rule.names))
+    return tuple(sorted(name for rule in _refusal_rules((), nested=nested) if not rule.when for name in rule.names))
 
 
-def _refusals(opened: tuple[str, ...], *, nested: bool, bounds: tuple[Rule, ...] = ()) -> Iterator[Rule]:
+def _refusal_rules(opened: tuple[str, ...], *, nested: bool, bounds: tuple[Rule, ...] = ()) -> Iterator[Rule]:
     for names, why in _REFUSED if nested else (*_REFUSED, *_NESTED):
         left = tuple(name for name in names.split() if name not in opened)
         for action, some in (
-            (Action.EPERM, tuple(name for name in left if not newer(name))),
-            (Action.ENOSYS, tuple(name for name in left if newer(name))),
+            (Action.EPERM, tuple(name for name in left if not is_newer_call(name))),
+            (Action.ENOSYS, tuple(name for name in left if is_newer_call(name))),
         ):
             if some:
                 yield Rule(names=some, action=action, why=why)
@@ -277,7 +277,7 @@ def _about_sockets(rule: Rule) -> bool:
     return "socket" in rule.names
 
 
-def _allowances(opened: tuple[str, ...], *, nested: bool) -> Iterator[Rule]:
+def _allowance_rules(opened: tuple[str, ...], *, nested: bool) -> Iterator[Rule]:
     for names, why in _ALLOWED:
         yield Rule(names=tuple(names.split()), action=Action.ALLOW, why=why)
     if nested:

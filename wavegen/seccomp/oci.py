@@ -29,36 +29,36 @@ _Cube = tuple[int, int]
 Part = dict[int, _Cube]
 
 
-def profile(filter_: Filter) -> dict[str, Any]:
+def render_oci_profile(filter_: Filter) -> dict[str, Any]:
     """The profile, ready for json.dumps; equal filters give equal ones."""
     whole: dict[Action, list[str]] = {}
     chained: dict[tuple[Rule, ...], list[str]] = {}
     for name in sorted(NAMES):
-        rules = filter_.about(name)
+        rules = filter_.rules_about(name)
         if rules and rules[0].when:
-            chained.setdefault(_bare(rules), []).append(name)
+            chained.setdefault(_comparable_rules(rules), []).append(name)
         else:
             whole.setdefault(rules[0].action if rules else filter_.default, []).append(name)
-    entries = [entry(whole[action], action) for action in Action if action in whole]
+    entries = [profile_entry(whole[action], action) for action in Action if action in whole]
     for rules, names in chained.items():
         answers: dict[Action, list[Part]] = {}
-        for action, part in parts(rules, filter_.default):
+        for action, part in partition_arguments(rules, filter_.default):
             answers.setdefault(action, []).append(part)
-        entries += [entry(names, action, part) for action in Action for part in _joined(answers.get(action, []))]
+        entries += [profile_entry(names, action, part) for action in Action for part in _join_parts(answers.get(action, []))]
     return {
         "defaultAction": "SCMP_ACT_ERRNO",
-        "defaultErrnoRet": UNJUDGED.errno,
+        "defaultErrnoRet": UNJUDGED.error_number,
         "archMap": [{"architecture": f"SCMP_ARCH_{arch.name}", "subArchitectures": []} for arch in Arch],
         "syscalls": entries,
     }
 
 
-def _bare(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _comparable_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules without what differs from call to call and decides nothing."""
     return tuple(Rule(names=(), action=rule.action, why="", when=rule.when) for rule in rules)
 
 
-def _joined(cut: list[Part]) -> list[Part]:
+def _join_parts(cut: list[Part]) -> list[Part]:
     """The same parts in fewer: two that differ in one bit of one argument are one that does not ask for it.
 
     They still do not overlap. A start of a container is faster by it, as libseccomp copies its whole tree for each rule of a call.
@@ -83,7 +83,7 @@ def _joined(cut: list[Part]) -> list[Part]:
     return [dict(key) for key in sorted(left)]
 
 
-def parts(rules: tuple[Rule, ...], default: Action) -> Iterator[tuple[Action, Part]]:
+def partition_arguments(rules: tuple[Rule, ...], default: Action) -> Iterator[tuple[Action, Part]]:
     """The answers to one call, each with the arguments it is for. The parts do not overlap, and leave nothing out."""
     rest: list[Part] = [{}]
     for rule in rules:
@@ -92,14 +92,14 @@ def parts(rules: tuple[Rule, ...], default: Action) -> Iterator[tuple[Action, Pa
                 raise ValueError(f"libseccomp takes one condition for an argument: {rule}")
         inside, outside = rest, []
         for condition in rule.when:
-            outside += [cut for part in inside for cut in _cut(part, condition, holds=False)]
-            inside = [cut for part in inside for cut in _cut(part, condition, holds=True)]
+            outside += [cut for part in inside for cut in _cut_part(part, condition, holds=False)]
+            inside = [cut for part in inside for cut in _cut_part(part, condition, holds=True)]
         yield from ((rule.action, part) for part in inside)
         rest = outside
     yield from ((default, part) for part in rest)
 
 
-def _cut(part: Part, condition: Condition, *, holds: bool) -> Iterator[Part]:
+def _cut_part(part: Part, condition: Condition, *, holds: bool) -> Iterator[Part]:
     """What of a part is inside a condition, or outside of it."""
     mask, value = part.get(condition.argument, (0, 0))
     cubes = _none_of(condition.values, condition.mask) if condition.other is holds else [(condition.mask, value) for value in condition.values]
@@ -125,12 +125,12 @@ def _none_of(values: tuple[int, ...], mask: int) -> list[_Cube]:
     return found
 
 
-def entry(names: list[str], action: Action, part: Part | None = None) -> dict[str, Any]:
-    entry = {"names": names, **_action(action, "action", "errnoRet")}
+def profile_entry(names: list[str], action: Action, part: Part | None = None) -> dict[str, Any]:
+    entry = {"names": names, **_action_keys(action, "action", "errnoRet")}
     if part:
         entry["args"] = [{"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"} for index, (mask, value) in sorted(part.items())]
     return entry
 
 
-def _action(action: Action, key: str, errno_key: str) -> dict[str, Any]:
-    return {key: "SCMP_ACT_ALLOW"} if action is Action.ALLOW else {key: "SCMP_ACT_ERRNO", errno_key: action.errno}
+def _action_keys(action: Action, key: str, errno_key: str) -> dict[str, Any]:
+    return {key: "SCMP_ACT_ALLOW"} if action is Action.ALLOW else {key: "SCMP_ACT_ERRNO", errno_key: action.error_number}

@@ -92,17 +92,17 @@ _AARCH64: _Runs = (
 )
 
 
-def _table(runs: _Runs) -> dict[str, int]:
+def _number_table(runs: _Runs) -> dict[str, int]:
     return {name: first + place for first, names in (*runs, *_SHARED) for place, name in enumerate(names.split())}
 
 
-NUMBERS: dict[Arch, dict[str, int]] = {Arch.X86_64: _table(_X86_64), Arch.AARCH64: _table(_AARCH64)}
+NUMBERS: dict[Arch, dict[str, int]] = {Arch.X86_64: _number_table(_X86_64), Arch.AARCH64: _number_table(_AARCH64)}
 """The number of each call, by architecture. A call that an architecture does not have is not there."""
 
 NAMES = frozenset(name for table in NUMBERS.values() for name in table)
 """Every call that some architecture has."""
 
 
-def newer(name: str) -> bool:
+def is_newer_call(name: str) -> bool:
     """Whether a call came after Linux 5.0, so that every program still expects to run without it."""
     return all(table.get(name, 0) >= SHARED_FROM for table in NUMBERS.values())

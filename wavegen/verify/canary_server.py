@@ -55,20 +55,20 @@ def main() -> None:
     os.umask(0o077)
     waste, servers = Waste(), list[socket.socket]()
     try:
-        told = json.loads(_line())
-        make(told, waste)
-        _say({"answer": True})
-        facts, kept = hold(json.loads(_line()), waste, told["word"].encode(), servers)
-        _say(facts)
-        serve(servers, told["word"].encode(), signalled, waste)
+        told = json.loads(_read_line())
+        make_canary_directories(told, waste)
+        _write_message({"answer": True})
+        facts, kept = hold_canaries(json.loads(_read_line()), waste, told["word"].encode(), servers)
+        _write_message(facts)
+        serve_canaries(servers, told["word"].encode(), signalled, waste)
         del kept
     except OSError as failed:
-        _say({"error": f"{failed.filename or 'a canary'} cannot be made: {failed.strerror}"})
+        _write_message({"error": f"{failed.filename or 'a canary'} cannot be made: {failed.strerror}"})
     finally:
         clear_away(waste)
 
 
-def _line() -> bytes:
+def _read_line() -> bytes:
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(0, 1)
@@ -78,12 +78,12 @@ def _line() -> bytes:
     return line
 
 
-def _say(message: object) -> None:
+def _write_message(message: object) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(1, json.dumps(message).encode() + b"\n")
 
 
-def make(told: dict[str, Any], waste: Waste) -> None:
+def make_canary_directories(told: dict[str, Any], waste: Waste) -> None:
     """Make the directories; one that is there already is somebody else's."""
     waste.files, waste.queue = told["files"], told["queue"]
     for path in told["directories"]:
@@ -92,7 +92,7 @@ def make(told: dict[str, Any], waste: Waste) -> None:
         waste.directories[path] = (made.st_dev, made.st_ino)
 
 
-def hold(told: dict[str, Any], waste: Waste, word: bytes, servers: list[socket.socket]) -> tuple[dict[str, Any], list[object]]:
+def hold_canaries(told: dict[str, Any], waste: Waste, word: bytes, servers: list[socket.socket]) -> tuple[dict[str, Any], list[object]]:
     """Make everything; where it is, and what must not be let go of."""
     # Yama lets only parents trace, unless the traced one agrees: the probe is to be stopped by the fence.
     libc.prctl(_PR_SET_PTRACER, ctypes.c_ulong(-1 & (1 << 64) - 1), 0, 0, 0)
@@ -133,13 +133,13 @@ def hold(told: dict[str, Any], waste: Waste, word: bytes, servers: list[socket.s
     with contextlib.suppress(OSError):
         handle = os.open(told["posix"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         os.write(handle, word)
-        _give(handle, told["owner"])
+        _set_owner(handle, told["owner"])
         os.close(handle)
     numbers = _MQ_OPEN.get(os.uname().machine)
     if numbers:
         made = libc.syscall(numbers[0], waste.queue.encode(), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600, None)
         if made >= 0:
-            _give(made, told["owner"])
+            _set_owner(made, told["owner"])
             os.close(made)
     facts = {
         "pid": os.getpid(),
@@ -154,13 +154,13 @@ def hold(told: dict[str, Any], waste: Waste, word: bytes, servers: list[socket.s
     return facts, [memory, descriptor]
 
 
-def _give(handle: int, owner: tuple[int, int] | None) -> None:
+def _set_owner(handle: int, owner: tuple[int, int] | None) -> None:
     """Whose it is to be, where that is not the caller: what nobody inside may open anyhow proves nothing about a fence."""
     if owner:
         os.fchown(handle, *owner)
 
 
-def serve(servers: list[socket.socket], word: bytes, signalled: list[int], waste: Waste) -> None:
+def serve_canaries(servers: list[socket.socket], word: bytes, signalled: list[int], waste: Waste) -> None:
     """Give the word to whoever connects; answer questions; until the input ends."""
     buffer = b""
     everything: list[int | socket.socket] = [0, *servers]
@@ -173,13 +173,13 @@ def serve(servers: list[socket.socket], word: bytes, signalled: list[int], waste
                     return
                 *lines, buffer = (buffer + data).split(b"\n")
                 for line in lines:
-                    answer(json.loads(line), signalled, waste)
+                    answer_harness(json.loads(line), signalled, waste)
             else:
                 with contextlib.suppress(OSError):
-                    greet(one, word)
+                    send_canary(one, word)
 
 
-def greet(server: socket.socket, word: bytes) -> None:
+def send_canary(server: socket.socket, word: bytes) -> None:
     """The word, to one client."""
     if server.type == socket.SOCK_DGRAM:
         _, client = server.recvfrom(64)
@@ -191,15 +191,15 @@ def greet(server: socket.socket, word: bytes) -> None:
         connection.close()
 
 
-def answer(question: dict[str, Any], signalled: list[int], waste: Waste) -> None:
+def answer_harness(question: dict[str, Any], signalled: list[int], waste: Waste) -> None:
     """Was there a signal since the last time? Or: remember a process that was started."""
     if "watch" in question:
         with contextlib.suppress(OSError):
             # A descriptor, as the number may be another's by then.
             waste.started.append((question["watch"], os.pidfd_open(question["watch"])))
-        _say({"answer": True})
+        _write_message({"answer": True})
     else:
-        _say({"answer": bool(signalled)})
+        _write_message({"answer": bool(signalled)})
         signalled.clear()
 
 
@@ -221,7 +221,7 @@ def clear_away(waste: Waste) -> None:
     until = time.monotonic() + _PATIENCE
     while waste.directories and time.monotonic() < until:
         for path, inode in tuple(waste.directories.items()):
-            if removed(path, inode):
+            if remove_directory(path, inode):
                 del waste.directories[path]
         if waste.directories:
             time.sleep(0.05)
@@ -247,7 +247,7 @@ def session_of(pid: int) -> int:
         return int(stream.read().rpartition(")")[2].split()[3])
 
 
-def removed(path: str, inode: tuple[int, int]) -> bool:
+def remove_directory(path: str, inode: tuple[int, int]) -> bool:
     """Remove a directory that was made here; whether nothing of it is left."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -257,7 +257,7 @@ def removed(path: str, inode: tuple[int, int]) -> bool:
         found = os.fstat(handle)
         if (found.st_dev, found.st_ino) != inode:
             return True
-        empty(handle)
+        empty_directory(handle)
         os.rmdir(path)
     except OSError:
         return False
@@ -266,7 +266,7 @@ def removed(path: str, inode: tuple[int, int]) -> bool:
     return True
 
 
-def empty(directory: int) -> None:
+def empty_directory(directory: int) -> None:
     """Remove all that is in an open directory, without following a link."""
     for name in os.listdir(directory):
         if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
@@ -276,7 +276,7 @@ def empty(directory: int) -> None:
             os.chmod(name, 0o700, dir_fd=directory)  # one that was made read-only; nobody else can put a link here
         handle = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
         try:
-            empty(handle)
+            empty_directory(handle)
         finally:
             os.close(handle)
         os.rmdir(name, dir_fd=directory)

@@ -15,92 +15,92 @@ Arguments = dict[str, Value]
 MOUNTS, HOME, NO_FENCE = "mounts", "private home", "no fence is asked for"
 
 
-def home(path: str) -> HostPath:
+def home_path(path: str) -> HostPath:
     """A path of the home."""
     return HostPath(Anchor.HOME, path)
 
 
-def project(path: str = "") -> HostPath:
+def project_path(path: str = "") -> HostPath:
     """A path of the project."""
     return HostPath(Anchor.PROJECT, path)
 
 
-def host(path: str) -> HostPath:
+def host_root_path(path: str) -> HostPath:
     """A path of the host."""
     return HostPath(Anchor.ROOT, path.removeprefix("/"))
 
 
-def governing(policy: Policy, path: HostPath) -> PathRule | None:
+def policy_rule_for(policy: Policy, path: HostPath) -> PathRule | None:
     """The rule that decides about a path, as far as the anchors tell."""
-    return path_resolution.governing(policy.paths, path)
+    return path_resolution.governing_rule(policy.paths, path)
 
 
 def arguments_of(arguments: Arguments) -> tuple[tuple[str, Value], ...]:
     return tuple(arguments.items())
 
 
-def stopped(layer: str, reason: str, **arguments: Value) -> Expect:
+def expect_denied(layer: str, reason: str, **arguments: Value) -> Expect:
     """Every fence stops it."""
 
-    def expect(_: Policy) -> Iterator[Expectation]:
+    def expectations_under(_: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.STOPPED, layer=layer, origin=Origin(reason), arguments=arguments_of(arguments))
 
-    return expect
+    return expectations_under
 
 
 def works_in_project(reason: str, **arguments: Value) -> Expect:
     """What needs a project that can be written."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        rule = governing(policy, project())
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        rule = policy_rule_for(policy, project_path())
         if rule and rule.access is Access.WRITE:
             yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=Origin(reason), arguments=arguments_of(arguments))
 
-    return expect
+    return expectations_under
 
 
 def git_works(**arguments: Value) -> Expect:
     """git can commit, unless the manifest hides or pins something of the repository."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        git, rule = project(".git"), governing(policy, project())
-        bound = any(r.origin.at and r.access in (Access.HIDE, Access.READ) and (git.holds(r.path) or r.path.holds(git)) for r in policy.paths)
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        git, rule = project_path(".git"), policy_rule_for(policy, project_path())
+        bound = any(r.origin.at and r.access in (Access.HIDE, Access.READ) and (git.contains_path(r.path) or r.path.contains_path(git)) for r in policy.paths)
         if rule and rule.access is Access.WRITE and not bound:
             yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=Origin("an agent works with git"), arguments=arguments_of(arguments))
 
-    return expect
+    return expectations_under
 
 
-def scratch(*places: HostPath) -> Expect:
+def expect_usable_tmpfs(*places: HostPath) -> Expect:
     """Scratch directories can be used, unless the manifest says something else about them."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        rules = {place: rule for place in places if (rule := governing(policy, place)) and rule.access in (Access.SCRATCH, Access.WRITE)}
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        rules = {place: rule for place in places if (rule := policy_rule_for(policy, place)) and rule.access in (Access.SCRATCH, Access.WRITE)}
         if rules:
             origin = next(iter(rules.values())).origin
             told = tuple(Fact(f"scratch {place}") for place in rules)
             yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=origin, arguments=(("paths", told),))
 
-    return expect
+    return expectations_under
 
 
 def granted_at(policy: Policy, place: HostPath) -> PathRule | None:
     """The manifest's rule that shows the place, or something below it."""
     for rule in policy.paths:
-        if rule.origin.at and rule.access in (Access.READ, Access.WRITE) and (rule.path.holds(place) or place.holds(rule.path)):
+        if rule.origin.at and rule.access in (Access.READ, Access.WRITE) and (rule.path.contains_path(place) or place.contains_path(rule.path)):
             return rule
     return None
 
 
-def left_at(policy: Policy, place: HostPath) -> PathRule | None:
+def weakened_rule_at(policy: Policy, place: HostPath) -> PathRule | None:
     """The rule about the place itself by which a back end holds less than it should."""
     return next((rule for rule in policy.paths if rule.weaker and rule.path == place), None)
 
 
-def private(place: HostPath, layer: str, reason: str, **arguments: Value) -> Expect:
+def expect_isolated(place: HostPath, layer: str, reason: str, **arguments: Value) -> Expect:
     """Kept apart, unless the manifest grants something where the host shares it."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         rule = granted_at(policy, place)
         if rule:
             note = "the manifest grants it"
@@ -108,7 +108,7 @@ def private(place: HostPath, layer: str, reason: str, **arguments: Value) -> Exp
         else:
             yield Expectation(want=Want.STOPPED, layer=layer, origin=Origin(reason), arguments=arguments_of(arguments))
 
-    return expect
+    return expectations_under
 
 
 def unless_granted(layer: str, reason: str, *places: HostPath, fact: str = "", writing: bool = False) -> Expect:
@@ -117,8 +117,8 @@ def unless_granted(layer: str, reason: str, *places: HostPath, fact: str = "", w
     `writing`: a grant for reading leaves it out of reach.
     """
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        found = {place: rule for place in places if (rule := granted_at(policy, place) or left_at(policy, place))}
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        found = {place: rule for place in places if (rule := granted_at(policy, place) or weakened_rule_at(policy, place))}
         rules = {place: rule for place, rule in found.items() if not (writing and rule.access is Access.READ)}
         told = {place: Fact(f"{fact} {place}") if fact else place for place in places}
         kept = tuple(told[place] for place in places if place not in rules)
@@ -128,14 +128,14 @@ def unless_granted(layer: str, reason: str, *places: HostPath, fact: str = "", w
             note = rule.weaker or "the manifest grants it"
             yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(place), arguments=(("paths", (told[place],)),), note=note)
 
-    return expect
+    return expectations_under
 
 
 def any_socket(**arguments: Value) -> Expect:
     """No socket answers, unless the manifest grants one, or the host's network and with it sockets that are shown."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        shared = [found for place in ("/tmp", "/var/tmp", "/dev/shm", "/run") if (found := granted_at(policy, host(place)))]
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        shared = [found for place in ("/tmp", "/var/tmp", "/dev/shm", "/run") if (found := granted_at(policy, host_root_path(place)))]
         rule = next((rule for rule in (*(rule for rule in policy.paths if rule.socket), *shared)), None)
         if rule or policy.network.mode is NetworkMode.HOST:
             origin = rule.origin if rule else policy.network.origin
@@ -146,41 +146,41 @@ def any_socket(**arguments: Value) -> Expect:
             origin = Origin("a read-only mount does not stop connect(2)")
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=arguments_of(arguments))
 
-    return expect
+    return expectations_under
 
 
-def works(layer: str, reason: str, **arguments: Value) -> Expect:
+def expect_allowed(layer: str, reason: str, **arguments: Value) -> Expect:
     """Every fence lets it through."""
 
-    def expect(_: Policy) -> Iterator[Expectation]:
+    def expectations_under(_: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.WORKS, layer=layer, origin=Origin(reason), arguments=arguments_of(arguments))
 
-    return expect
+    return expectations_under
 
 
-def open_by(reason: str, **arguments: Value) -> Expect:
+def expect_not_enforced(reason: str, **arguments: Value) -> Expect:
     """No fence holds it, and says so."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.OPEN, layer="", origin=policy.origin, arguments=arguments_of(arguments), note=reason)
 
-    return expect
+    return expectations_under
 
 
 # --- the kernel
 
 
-def capabilities(**arguments: Value) -> Expect:
+def expect_no_capability(**arguments: Value) -> Expect:
     """The kernel asks for a capability, and none is left."""
-    return stopped("capabilities", "real root would keep its capabilities and could undo every mount", **arguments)
+    return expect_denied("capabilities", "real root would keep its capabilities and could undo every mount", **arguments)
 
 
 # --- the launcher
 
 
-def launcher(reason: str, **arguments: Value) -> Expect:
+def expect_launcher_refusal(reason: str, **arguments: Value) -> Expect:
     """The wrapper refuses."""
-    return stopped("launcher", reason, **arguments)
+    return expect_denied("launcher", reason, **arguments)
 
 
 def fails_closed(policy: Policy) -> Iterator[Expectation]:
@@ -191,7 +191,7 @@ def fails_closed(policy: Policy) -> Iterator[Expectation]:
         yield Expectation(want=Want.STOPPED, layer="launcher", origin=Origin("never a command without a fence"))
 
 
-def people(policy: Policy) -> Iterator[Expectation]:
+def interactive_use(policy: Policy) -> Iterator[Expectation]:
     """People work in it; with a session of its own there is neither job control nor Ctrl-C."""
     if policy.seccomp is Seccomp.OFF:
         note = "seccomp: off shares no terminal"

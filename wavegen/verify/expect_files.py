@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from wavegen.policy.defaults import GIT_FILES, WORKTREE_FILES
 from wavegen.policy.model import Access, Anchor, HostPath, Origin, PathRule, Policy
 from wavegen.policy.paths import is_device
-from wavegen.verify.expect import HOME, MOUNTS, Expect, arguments_of, governing, home, project
+from wavegen.verify.expect import HOME, MOUNTS, Expect, arguments_of, home_path, policy_rule_for, project_path
 from wavegen.verify.model import Expectation, Fact, Inodes, Value, Want
 
 # --- paths
 
 
-def unseen(*paths: HostPath, inodes: bool = True, tried: bool = True) -> Expect:
+def expect_absent_paths(*paths: HostPath, inodes: bool = True, tried: bool = True) -> Expect:
     """What the host has there is not there inside, unless the manifest grants it; what defaults show has no meaning here.
 
     `tried`: whether what is granted is tried all the same.
     """
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         kept: list[HostPath] = []
         first: PathRule | None = None
         for path in paths:
-            rule = governing(policy, path)
+            rule = policy_rule_for(policy, path)
             if rule is None:
                 continue
             value: Value = Inodes((path,)) if inodes else (path,)
@@ -41,13 +41,13 @@ def unseen(*paths: HostPath, inodes: bool = True, tried: bool = True) -> Expect:
             every: Value = Inodes(tuple(kept)) if inodes else tuple(kept)
             yield Expectation(want=Want.STOPPED, layer=layer, origin=first.origin, arguments=(("paths", every),))
 
-    return expect
+    return expectations_under
 
 
 def hidden_by_default(*prefixes: str, inodes: bool = True) -> Expect:
     """The masks over paths of the system below these: each is a rule of its own."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         rules = [rule for rule in policy.paths if rule.access is Access.HIDE and rule.path.anchor is Anchor.ROOT and not rule.origin.at]
         kept = [rule for rule in rules if str(rule.path).startswith(prefixes)]
         if kept:
@@ -55,18 +55,18 @@ def hidden_by_default(*prefixes: str, inodes: bool = True) -> Expect:
             value: Value = Inodes(paths) if inodes else paths
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=kept[0].origin, arguments=(("paths", value),))
 
-    return expect
+    return expectations_under
 
 
-def _shown(policy: Policy) -> list[PathRule]:
+def _rules_shown_by_default(policy: Policy) -> list[PathRule]:
     """What is shown of the host without the manifest's asking, as far as that does not hide it."""
     shown = [r for r in policy.paths if r.access is Access.READ and r.path.anchor is Anchor.ROOT and not r.origin.at and not r.source]
-    return [rule for rule in shown if governing(policy, rule.path) is rule]
+    return [rule for rule in shown if policy_rule_for(policy, rule.path) is rule]
 
 
 def shown_by_default(policy: Policy) -> Iterator[Expectation]:
     """What the defaults show of the host is there: programs would not run without it."""
-    rules = [rule for rule in _shown(policy) if not rule.weaker]
+    rules = [rule for rule in _rules_shown_by_default(policy) if not rule.weaker]
     if rules:
         paths = tuple(rule.path for rule in rules)
         yield Expectation(want=Want.WORKS, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", Inodes(paths, shown=True)),))
@@ -74,26 +74,26 @@ def shown_by_default(policy: Policy) -> Iterator[Expectation]:
 
 def read_only_by_default(policy: Policy) -> Iterator[Expectation]:
     """What the defaults show of the host is mounted read-only, whoever may write it outside."""
-    rules = _shown(policy)
+    rules = _rules_shown_by_default(policy)
     if rules:
         yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", tuple(rule.path for rule in rules)),))
 
 
-def unwritable(*paths: HostPath, flags: bool = False) -> Expect:
+def expect_unwritable(*paths: HostPath, flags: bool = False) -> Expect:
     """Cannot be written: read-only, hidden or not there. Where the project or the manifest makes it writable, it is open.
 
     `flags`: by its mount; otherwise also where the file's own mode is what keeps it.
     """
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         kept: list[HostPath] = []
         first: PathRule | None = None
         for path in paths:
-            rule = governing(policy, path)
+            rule = policy_rule_for(policy, path)
             if rule is None or rule.access is Access.SCRATCH:
                 continue
             if rule.access is Access.WRITE and (flags or not rule.weaker):
-                note = rule.weaker or ("the project is writable" if rule.path == project() else "the manifest grants it")
+                note = rule.weaker or ("the project is writable" if rule.path == project_path() else "the manifest grants it")
                 yield Expectation(
                     want=Want.OPEN,
                     layer="",
@@ -108,24 +108,24 @@ def unwritable(*paths: HostPath, flags: bool = False) -> Expect:
         if first:
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=first.origin, arguments=(("paths", tuple(kept)),))
 
-    return expect
+    return expectations_under
 
 
 def project_directory() -> Expect:
     """What can be made in the project, and the host may run later."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        rule = governing(policy, project())
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        rule = policy_rule_for(policy, project_path())
         if rule is None:
             return
-        told = (("directory", project()),)
+        told = (("directory", project_path()),)
         if rule.access is Access.WRITE:
             note = "the project is writable; wavegen audit names it"
             yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, arguments=told, note=note)
         else:
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rule.origin, arguments=told)
 
-    return expect
+    return expectations_under
 
 
 def project_files(*paths: str, absent: bool = False) -> Expect:
@@ -134,13 +134,13 @@ def project_files(*paths: str, absent: bool = False) -> Expect:
     `absent`: they are not there, and a guard holds what is there alone.
     """
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         held: list[HostPath] = []
         loose: list[HostPath] = []
         first: PathRule | None = None
-        for path in map(project, paths):
-            rule = governing(policy, path)
-            if rule and (guarded(rule, path) if rule.access is Access.WRITE else not (absent and rule.guarded)):
+        for path in map(project_path, paths):
+            rule = policy_rule_for(policy, path)
+            if rule and (is_protected_path(rule, path) if rule.access is Access.WRITE else not (absent and rule.guarded)):
                 held.append(path)
                 first = first or rule
             else:
@@ -148,34 +148,34 @@ def project_files(*paths: str, absent: bool = False) -> Expect:
         if first:
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=first.origin, arguments=(("paths", tuple(held)),))
         if loose:
-            rule = governing(policy, project())
+            rule = policy_rule_for(policy, project_path())
             told = (("paths", tuple(loose)),)
             origin = rule.origin if rule else policy.origin
             note = "no placeholder is made on the host; wavegen audit names it" if absent else "the project is writable; wavegen audit names it"
             yield Expectation(want=Want.OPEN, layer="", origin=origin, subject="others" if held else "", arguments=told, note=note)
 
-    return expect
+    return expectations_under
 
 
-def of_repositories(*paths: str, told: bool = True) -> Expect:
+def expect_repositories_protected(*paths: str, told: bool = True) -> Expect:
     """Parts of repositories of the project that are found when a shell starts, and the directories above such parts: as far as no rule is about them.
 
     `told`: whether the attempt asks for the paths.
     """
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        rules = {path: rule for path in map(project, paths) if (rule := governing(policy, path))}
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        rules = {path: rule for path in map(project_path, paths) if (rule := policy_rule_for(policy, path))}
         kept = tuple(path for path, rule in rules.items() if not (rule.origin.at and rule.path.tail and rule.access is Access.WRITE))
         if kept:
             origin = Origin("git on the host runs or follows it, in any repository")
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=origin, arguments=(("paths", kept),) if told else ())
 
-    return expect
+    return expectations_under
 
 
 def own_repository(policy: Policy) -> Iterator[Expectation]:
     """What git on the host runs or follows of the project's own repository, where the manifest grants nothing of it."""
-    if not any(rule.origin.at and rule.access is Access.WRITE and ".git" in rule.path.parts() for rule in policy.paths):
+    if not any(rule.origin.at and rule.access is Access.WRITE and ".git" in rule.path.tail_parts() for rule in policy.paths):
         told = (("paths", Fact("own repository")),)
         yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=Origin("git on the host runs or follows it"), arguments=told)
 
@@ -183,30 +183,30 @@ def own_repository(policy: Policy) -> Iterator[Expectation]:
 def held_in_place(*absent: str) -> Expect:
     """Whatever is guarded stays where it is, as far as it is there."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         rules = [rule for rule in policy.paths if rule.guarded and rule.path.tail not in absent]
-        writable = governing(policy, project())
+        writable = policy_rule_for(policy, project_path())
         if rules and writable and writable.access is Access.WRITE:
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=(("paths", tuple(rule.path for rule in rules)),))
 
-    return expect
+    return expectations_under
 
 
-def audited(policy: Policy) -> Iterator[Expectation]:
+def leftovers_named_by_audit(policy: Policy) -> Iterator[Expectation]:
     """What can be left in a project that may be written is named."""
-    rule = governing(policy, project())
+    rule = policy_rule_for(policy, project_path())
     if rule and rule.access is Access.WRITE:
         yield Expectation(want=Want.STOPPED, layer="audit", origin=Origin("mounts cannot stop what is not there yet"))
 
 
-def guarded(rule: PathRule, path: HostPath) -> bool:
+def is_protected_path(rule: PathRule, path: HostPath) -> bool:
     """Whether a place where one may write is held all the same, as git on the host runs or follows it.
 
     `rule`: what governs it. Repositories below the project are held like its own, where nothing else is said.
     """
     if rule.origin.at or rule.path.anchor is not Anchor.PROJECT or rule.pinned:
         return False
-    parts = path.parts()
+    parts = path.tail_parts()
     if ".git" not in parts:
         return False
     below = parts[parts.index(".git") + 1 :]
@@ -222,27 +222,27 @@ def guarded(rule: PathRule, path: HostPath) -> bool:
     return any(below[: len(name.split("/"))] == tuple(name.split("/")) for name in GIT_FILES)
 
 
-def pinned(**more: Value) -> Expect:
+def expect_sandbox_files(**more: Value) -> Expect:
     """The fence's own files in the project."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         rules = [rule for rule in policy.paths if rule.pinned]
         if rules:
             paths = tuple(rule.path for rule in rules)
             yield Expectation(want=Want.STOPPED, layer=MOUNTS, origin=rules[0].origin, arguments=arguments_of({"paths": paths, **more}))
 
-    return expect
+    return expectations_under
 
 
 def private_home(*paths: str) -> Expect:
     """What is written in the home stays in the private one."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         inner: list[tuple[HostPath, PathRule]] = []
         outer: list[tuple[HostPath, PathRule]] = []
         for path in paths:
-            place = home(path)
-            rule = governing(policy, place)
+            place = home_path(path)
+            rule = policy_rule_for(policy, place)
             if rule is None:
                 continue
             (outer if rule.access is Access.WRITE and rule.source is None else inner).append((place, rule))
@@ -252,13 +252,13 @@ def private_home(*paths: str) -> Expect:
         for place, rule in outer:
             yield Expectation(want=Want.OPEN, layer="", origin=rule.origin, subject=str(place), arguments=(("paths", (place,)),), note="the manifest grants it")
 
-    return expect
+    return expectations_under
 
 
-def granted(access: Access, want: Want, key: str = "paths", *, anchors: tuple[Anchor, ...]) -> Expect:
+def expect_manifest_rules(access: Access, want: Want, key: str = "paths", *, anchors: tuple[Anchor, ...]) -> Expect:
     """One case for each path that the manifest grants or hides."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         for rule in policy.paths:
             if rule.origin.at and rule.path.tail and rule.access is access and rule.path.anchor in anchors and not rule.pinned and not rule.socket:
                 value: Value = Inodes((rule.path,)) if key == "inodes" else (rule.path,)
@@ -274,7 +274,7 @@ def granted(access: Access, want: Want, key: str = "paths", *, anchors: tuple[An
                     note="a mount for reading does not keep a device from being written" if loose else "",
                 )
 
-    return expect
+    return expectations_under
 
 
 def scratch_bounds(policy: Policy) -> Iterator[Expectation]:
@@ -287,7 +287,7 @@ def scratch_bounds(policy: Policy) -> Iterator[Expectation]:
 # --- the filter of names
 
 
-def sources(policy: Policy) -> Iterator[Expectation]:
+def links_in_granted_paths(policy: Policy) -> Iterator[Expectation]:
     """One case for each path of the project that the manifest grants: what if a command puts a link there?"""
     for rule in _granted_in_project(policy):
         yield Expectation(want=Want.STOPPED, layer="launcher", origin=rule.origin, subject=str(rule.path), arguments=(("path", rule.path),))
@@ -299,7 +299,7 @@ def _granted_in_project(policy: Policy) -> Iterator[PathRule]:
             yield rule
 
 
-def races(policy: Policy) -> Iterator[Expectation]:
+def races_on_granted_paths(policy: Policy) -> Iterator[Expectation]:
     """The same while a shell starts: what is looked at, and what is mounted, are two steps."""
     for rule in _granted_in_project(policy):
         note = "of two shells at once, one may exchange it while the other starts"

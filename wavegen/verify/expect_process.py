@@ -9,30 +9,30 @@ from wavegen.backends.sandboxes.rules_file import filter_of_shell
 from wavegen.manifest.model import Seccomp
 from wavegen.policy.model import Origin, Policy
 from wavegen.seccomp import Action
-from wavegen.verify.expect import Expect, arguments_of, stopped
-from wavegen.verify.expect_network import of_network
+from wavegen.verify.expect import Expect, arguments_of, expect_denied
+from wavegen.verify.expect_network import network_expectation
 from wavegen.verify.model import Expectation, Fact, Need, Value, Want
 
 FAMILIES = {"packet": 17, "vsock": 40, "alg": 38, "bluetooth": 31, "xdp": 44, "tipc": 30, "rds": 21, "can": 29, "kcm": 41}
 """Socket families by the names that probes give them (include/linux/socket.h)."""
 
 
-def namespace(kind: str, **arguments: Value) -> Expect:
+def expect_namespace_isolation(kind: str, **arguments: Value) -> Expect:
     """What a namespace of its own keeps apart."""
-    return stopped(f"{kind} namespace", f"a {kind} namespace of its own", **arguments)
+    return expect_denied(f"{kind} namespace", f"a {kind} namespace of its own", **arguments)
 
 
-def nested(**arguments: Value) -> Expect:
+def expect_no_nesting(**arguments: Value) -> Expect:
     """No namespaces can be made inside, unless the manifest asks for them."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         if policy.nested:
             yield Expectation(want=Want.OPEN, layer="", origin=policy.origin, arguments=arguments_of(arguments), note="nested: true")
         else:
             reason = Origin("no namespaces inside: each would open more of the kernel")
             yield Expectation(want=Want.STOPPED, layer="user namespace", origin=reason, arguments=arguments_of(arguments))
 
-    return expect
+    return expectations_under
 
 
 _ARGUMENTS = {
@@ -44,20 +44,23 @@ _ARGUMENTS = {
 }
 
 
-def refused(policy: Policy, name: str) -> bool:
+def is_refused_by_filter(policy: Policy, name: str) -> bool:
     """Whether the shell's system call filter refuses a call, an ioctl, a socket family, or foreign calls, by a probe's name for it."""
     found = filter_of_shell(policy)
     if found is None or name == "foreign":
         return found is not None
     call, arguments = _ARGUMENTS.get(name, (name, ()))
-    return found.decide(call, (*arguments, *(0,) * (6 - len(arguments)))) is not Action.ALLOW
+    return found.action_for(call, (*arguments, *(0,) * (6 - len(arguments)))) is not Action.ALLOW
 
 
-def filtered(*names: str, key: str = "", **arguments: Value) -> Expect:
+def expect_calls_filtered(*names: str, key: str = "", **arguments: Value) -> Expect:
     """The system call filter refuses it, unless the manifest lets it through; `key` is the argument that takes the names."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        held, loose = tuple(name for name in names if refused(policy, name)), tuple(name for name in names if not refused(policy, name))
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        held, loose = (
+            tuple(name for name in names if is_refused_by_filter(policy, name)),
+            tuple(name for name in names if not is_refused_by_filter(policy, name)),
+        )
         if held:
             told = arguments_of({**({key: held} if key else {}), **arguments})
             yield Expectation(want=Want.STOPPED, layer="seccomp", origin=policy.seccomp_origin, arguments=told)
@@ -72,49 +75,49 @@ def filtered(*names: str, key: str = "", **arguments: Value) -> Expect:
                 told = arguments_of({**({key: names_} if key else {}), **arguments})
                 yield Expectation(want=Want.OPEN, layer="", origin=origin, subject=subject if held or (rest and opened) else "", arguments=told, note=why)
 
-    return expect
+    return expectations_under
 
 
 def any_filter(**arguments: Value) -> Expect:
     """There is a system call filter at all."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         off = policy.seccomp is Seccomp.OFF
         want = Want.OPEN if off else Want.STOPPED
         yield Expectation(
             want=want, layer="" if off else "seccomp", origin=policy.seccomp_origin, arguments=arguments_of(arguments), note="seccomp: off" if off else ""
         )
 
-    return expect
+    return expectations_under
 
 
-def bounded(name: str, **arguments: Value) -> Expect:
+def expect_resource_limit(name: str, **arguments: Value) -> Expect:
     """A bound of `limits`."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         limits = policy.limits
         value: Value = {"pids": limits.pids, "files": limits.files, "memory": limits.memory or Fact("memory share")}[name]
         needs = {"pids": Need.BOUND_PROCESSES if limits.written else Need.NOT_ROOT, "memory": Need.GROUPS}.get(name)
         yield Expectation(want=Want.STOPPED, layer="limits", origin=limits.origin, arguments=(("most", value), *arguments_of(arguments)), needs=needs)
 
-    return expect
+    return expectations_under
 
 
-def namespaces(*kinds: str) -> Expect:
+def expect_own_namespaces(*kinds: str) -> Expect:
     """Each namespace is the shell's own; the network's is the host's where the manifest says so."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         for kind in kinds:
             if kind == "net":
                 told = (("host", Fact("namespace net")),)
-                base = of_network(policy, told)
+                base = network_expectation(policy, told)
             else:
                 origin = Origin("a namespace of its own")
                 needs = Need.USERS if kind == "user" else None
                 base = Expectation(want=Want.STOPPED, layer=f"{kind} namespace", origin=origin, arguments=(("host", Fact(f"namespace {kind}")),), needs=needs)
             yield replace(base, subject=kind)
 
-    return expect
+    return expectations_under
 
 
 # --- environment
@@ -144,7 +147,7 @@ def fixed_variables(policy: Policy) -> Iterator[Expectation]:
 def absent_variables(names: Iterable[str]) -> Expect:
     """Variables that are not on the list do not arrive; those that the manifest lists are open."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         listed = {rule.name: rule for rule in policy.environment}
         kept = tuple(name for name in names if name not in listed)
         if kept:
@@ -156,7 +159,7 @@ def absent_variables(names: Iterable[str]) -> Expect:
                     want=Want.OPEN, layer="", origin=listed[name].origin, subject=name, arguments=(("names", (name,)),), note="the manifest lists it"
                 )
 
-    return expect
+    return expectations_under
 
 
 def unlisted_secrets(policy: Policy) -> Iterator[Expectation]:
@@ -173,11 +176,11 @@ def listed_variables(policy: Policy) -> Iterator[Expectation]:
     yield Expectation(want=Want.STOPPED, layer="clean environment", origin=origin, arguments=(("listed", names),))
 
 
-def terminal(filter_name: str) -> Expect:
+def expect_injection_denied(filter_name: str) -> Expect:
     """With a shared terminal the filter keeps commands from typing; without a filter there is no shared terminal."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
-        if refused(policy, filter_name):
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
+        if is_refused_by_filter(policy, filter_name):
             yield Expectation(want=Want.STOPPED, layer="seccomp", origin=policy.seccomp_origin)
         elif policy.seccomp is Seccomp.OFF and filter_name == "TIOCSTI":
             # Only the controlling terminal takes it, but from real root (tty_ioctl(4)).
@@ -187,13 +190,13 @@ def terminal(filter_name: str) -> Expect:
             note = "seccomp: off" if off else "the manifest lets it through"
             yield Expectation(want=Want.OPEN, layer="", origin=policy.seccomp_origin, note=note)
 
-    return expect
+    return expectations_under
 
 
 def shared_terminal(reason: str, **arguments: Value) -> Expect:
     """What comes with a terminal that is shared with the host, and the second layer holds; with `seccomp: off` none is."""
 
-    def expect(policy: Policy) -> Iterator[Expectation]:
+    def expectations_under(policy: Policy) -> Iterator[Expectation]:
         own = policy.seccomp is Seccomp.OFF
         yield Expectation(
             want=Want.STOPPED,
@@ -203,4 +206,4 @@ def shared_terminal(reason: str, **arguments: Value) -> Expect:
             needs=None if own else Need.SCOPES,
         )
 
-    return expect
+    return expectations_under

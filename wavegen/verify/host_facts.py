@@ -11,11 +11,11 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-from wavegen.core.host_programs import SYSTEM, find, within
+from wavegen.core.host_programs import SYSTEM, find_host_program, is_path_within
 from wavegen.verify.model import NAMESPACES
 
 
-def namespaces() -> dict[str, int]:
+def namespace_inodes() -> dict[str, int]:
     """The inode of each namespace of this process."""
     return {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in NAMESPACES if os.path.exists(f"/proc/self/ns/{name}")}
 
@@ -24,7 +24,7 @@ _COPIED = 256 * 1024
 """Bytes up to which the launcher copies a file of the system in place of mounting it (launcher/mounts.py)."""
 
 
-def inodes(paths: Iterable[str], *, contents: bool = False) -> list[list[Any]]:
+def inode_records(paths: Iterable[str], *, contents: bool = False) -> list[list[Any]]:
     """Path, device, inode and a mark of each that is there: by the mark a copy is known.
 
     `contents`: the mark of a small file is the digest of its content (of files that everybody may read); otherwise it is its size, and nothing is
@@ -39,12 +39,12 @@ def inodes(paths: Iterable[str], *, contents: bool = False) -> list[list[Any]]:
         plain = stat.S_ISREG(status.st_mode)
         mark: str | int = status.st_size if plain else 0
         if contents:
-            mark = _content(path) if plain and status.st_size <= _COPIED else ""
+            mark = _content_digest(path) if plain and status.st_size <= _COPIED else ""
         found.append([path, status.st_dev, status.st_ino, mark])
     return found
 
 
-def _content(path: str) -> str:
+def _content_digest(path: str) -> str:
     try:
         with open(path, "rb") as stream:
             return hashlib.sha256(stream.read()).hexdigest()
@@ -54,7 +54,7 @@ def _content(path: str) -> str:
 
 def git_settings(root: str) -> list[str]:
     """What git runs or follows of a project's own repository, wherever its .git leads, as git itself tells: hooks, settings, and those of a worktree."""
-    git = find("git", root, SYSTEM)
+    git = find_host_program("git", root, SYSTEM)
     names = ("hooks", "config", "config.worktree", "info/attributes", "commondir")
     if not git or not os.path.lexists(os.path.join(root, ".git")):
         return []
@@ -89,7 +89,7 @@ def top_level() -> list[str]:
 _READABLE = stat.S_IROTH | stat.S_IXOTH
 
 
-def filters() -> int:
+def count_seccomp_filters() -> int:
     """How many system call filters this process has (since Linux 5.9); before, 0, or -1 where it has some."""
     with open("/proc/self/status", encoding="ascii") as stream:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in stream if ":\t" in line)
@@ -113,7 +113,7 @@ def makes_groups() -> bool:
         groups = {names: path.rstrip("\n") for _, names, path in (line.split(":", 2) for line in stream)}
     places = [f"/sys/fs/cgroup/pids{groups.get('pids', '')}", "/sys/fs/cgroup/pids"]
     place = f"/sys/fs/cgroup{groups.get('', '')}".rstrip("/")
-    while within(place, "/sys/fs/cgroup"):
+    while is_path_within(place, "/sys/fs/cgroup"):
         with contextlib.suppress(OSError), open(f"{place}/cgroup.subtree_control", encoding="ascii") as stream:
             places += [place] if "pids" in stream.read().split() else []
         place = os.path.dirname(place)
@@ -125,13 +125,13 @@ def makes_groups() -> bool:
     return False
 
 
-def memory() -> int:
+def machine_memory() -> int:
     """Bytes of the machine, as the wrappers read them."""
     with open("/proc/meminfo", encoding="ascii") as stream:
         return int(stream.readline().split()[1]) * 1024
 
 
-def mounts() -> list[str]:
+def list_host_mounts() -> list[str]:
     """What is mounted where on the host: device and mount point of each (proc(5), mountinfo).
 
     Not what of a device it is: of control groups a namespace of its own shows another.

@@ -23,13 +23,13 @@ from typing import Any
 
 from wavegen.core.errors import FenceError
 from wavegen.launcher.audit import command
-from wavegen.project.shell_mounts import resolve_shell
-from wavegen.project.state_dir import key
+from wavegen.project.shell_mounts import resolve_shell_mounts
+from wavegen.project.state_dir import state_directory_name
 from wavegen.verify import containers
-from wavegen.verify.host_facts import namespaces
+from wavegen.verify.host_facts import namespace_inodes
 from wavegen.verify.model import Answer, State
-from wavegen.verify.session import Entry, end
-from wavegen.verify.testbed import piped, readable
+from wavegen.verify.session import Entry, kill_entry
+from wavegen.verify.testbed import require_pipe, wait_until_readable
 
 _START = 60.0
 _SETTLED = 0.1
@@ -42,7 +42,7 @@ _TICKING = f"(n=0; while [ $n -lt 80 ]; do echo .; sleep {_TICK}; n=$((n + 1)); 
 """It ends by itself: whoever kills all that keeps a container leaves it to its command."""
 
 
-def _told(target: str, detail: str = "", *, reached: bool) -> Answer:
+def _make_answer(target: str, detail: str = "", *, reached: bool) -> Answer:
     return Answer(target, State.REACHED, "") if reached else Answer(target, State.STOPPED, detail)
 
 
@@ -52,9 +52,11 @@ def planted_links(entry: Entry, path: str) -> Iterator[Answer]:
     os.rename(path, aside)
     try:
         directory = os.path.isdir(aside)
-        os.symlink(entry.ground.neighbour if directory else f"{entry.ground.neighbour}/canary", path)
-        status, out = entry.output(("cat", f"{path}/canary" if directory else path))
-        yield _told(entry.ground.shown(path), "refused" if status == FenceError.exit_code else f"status {status}", reached=entry.ground.word in out)
+        os.symlink(entry.ground.neighbour_project if directory else f"{entry.ground.neighbour_project}/canary", path)
+        status, out = entry.run_and_capture(("cat", f"{path}/canary" if directory else path))
+        yield _make_answer(
+            entry.ground.anonymize_text(path), "refused" if status == FenceError.exit_code else f"status {status}", reached=entry.ground.word in out
+        )
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -63,30 +65,30 @@ def planted_links(entry: Entry, path: str) -> Iterator[Answer]:
 
 def project_is_home(entry: Entry) -> Iterator[Answer]:
     """HOME is the project, or lies in it."""
-    for name, home in (("HOME is the project", entry.ground.project), ("HOME is in the project", f"{entry.ground.project}/nested")):
-        status, out = entry.output(("echo", "started"), environment={**entry.ground.environment(), "HOME": home})
-        yield _told(name, f"status {status}", reached="started" in out)
+    for name, home in (("HOME is the project", entry.ground.project_copy), ("HOME is in the project", f"{entry.ground.project_copy}/nested")):
+        status, out = entry.run_and_capture(("echo", "started"), environment={**entry.ground.entry_environment(), "HOME": home})
+        yield _make_answer(name, f"status {status}", reached="started" in out)
 
 
 def left_behind(entry: Entry) -> Iterator[Answer]:
     """A process that ignores its terminal's end is left in the background."""
-    process = entry.start(("/bin/sh", "-c", f"trap '' HUP TERM; {_TICKING}"))
+    process = entry.start_command(("/bin/sh", "-c", f"trap '' HUP TERM; {_TICKING}"))
     try:
-        if not _ended(process):
+        if not _wait_for_exit(process):
             yield Answer("a process in the background", State.UNKNOWN, "the command did not end")
             return
-        yield _whether_it_lives("a process in the background", process, _LIVES if entry.fenced else _STAYS)
+        yield _check_survival("a process in the background", process, _LIVES if entry.fenced else _STAYS)
     finally:
         _end_group(process)
 
 
-def orphaned(entry: Entry) -> Iterator[Answer]:
+def orphaned_command(entry: Entry) -> Iterator[Answer]:
     """The wrapper is killed while a command runs: alone, and with the processes that it started."""
     for name, wholly in (("the command", False), ("the command, when what keeps it is killed, too", True)):
-        process = entry.start(("/bin/sh", "-c", f"{_TICKING}; wait"))
+        process = entry.start_command(("/bin/sh", "-c", f"{_TICKING}; wait"))
         try:
-            out = piped(process.stdout)
-            if not readable(out, _START) or not os.read(out.fileno(), 100):
+            out = require_pipe(process.stdout)
+            if not wait_until_readable(out, _START) or not os.read(out.fileno(), 100):
                 yield Answer(name, State.UNKNOWN, "it did not start")
                 continue
             # bwrap's own PID 1 binds itself to its parent just after it has started the command.
@@ -94,11 +96,11 @@ def orphaned(entry: Entry) -> Iterator[Answer]:
             # Stopped first: whoever sees another one end would end the command.
             os.kill(process.pid, signal.SIGSTOP)
             # Outside nobody keeps a command: these would be its own processes.
-            for pid in _children(process.pid) if wholly and entry.fenced else ():
+            for pid in _child_pids(process.pid) if wholly and entry.fenced else ():
                 os.kill(pid, signal.SIGKILL)
             os.kill(process.pid, signal.SIGKILL)
-            _ended(process)
-            yield _whether_it_lives(name, process, _LIVES if entry.fenced else _STAYS)
+            _wait_for_exit(process)
+            yield _check_survival(name, process, _LIVES if entry.fenced else _STAYS)
         finally:
             _end_group(process)
 
@@ -107,24 +109,24 @@ _LEFT = {"made/.git/hooks/post-checkout": ": >", "made/.envrc": ": >", "made/lin
 """What a command leaves for the host to run or follow, and how it makes that."""
 
 
-def unaudited(entry: Entry) -> Iterator[Answer]:
+def unaudited_leftovers(entry: Entry) -> Iterator[Answer]:
     """Something is left for the host to run: does the audit name it?"""
-    made = f"{entry.ground.project}/made"
+    made = f"{entry.ground.project_copy}/made"
     script = "; ".join(("mkdir -p made/.git/hooks", *(f"{how} {path}" for path, how in _LEFT.items())))
     try:
-        entry.output(("/bin/sh", "-c", script))
-        state = f"{entry.ground.home}/.local/state/wavegen/{key(entry.ground.project)}"
-        named = {finding.path for finding in command.audit(entry.ground.project, state).findings}
+        entry.run_and_capture(("/bin/sh", "-c", script))
+        state = f"{entry.ground.home_directory}/.local/state/wavegen/{state_directory_name(entry.ground.project_copy)}"
+        named = {finding.path for finding in command.run_project_audit(entry.ground.project_copy, state).findings}
         for path in _LEFT:
-            if os.path.lexists(f"{entry.ground.project}/{path}"):
-                yield _told(path, "named", reached=path not in named)
+            if os.path.lexists(f"{entry.ground.project_copy}/{path}"):
+                yield _make_answer(path, "named", reached=path not in named)
             else:
                 yield Answer(path, State.UNKNOWN, "not made")
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def _wait_for_exit(process: subprocess.Popen[bytes]) -> bool:
     """Whether it has ended within some seconds. It is not reaped yet: its number, and its group's, stay its own."""
     until = time.monotonic() + _START
     while time.monotonic() < until:
@@ -134,24 +136,24 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _whether_it_lives(name: str, process: subprocess.Popen[bytes], most: int) -> Answer:
+def _check_survival(name: str, process: subprocess.Popen[bytes], most: int) -> Answer:
     """Whether so many signs of life come before everybody who had the command's output open has ended."""
-    out, signs = piped(process.stdout), 0
+    out, signs = require_pipe(process.stdout), 0
     until = time.monotonic() + _START
-    while (left := until - time.monotonic()) > 0 and readable(out, left):
+    while (left := until - time.monotonic()) > 0 and wait_until_readable(out, left):
         data = os.read(out.fileno(), 4096)
         signs += data.count(b".")
         if not data or signs > most:
-            return _told(name, "ended", reached=bool(data))
+            return _make_answer(name, "ended", reached=bool(data))
     return Answer(name, State.UNKNOWN, "it neither ended nor went on")
 
 
-def _closed(process: subprocess.Popen[bytes], seconds: float) -> bool:
+def _is_output_closed(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether everybody who had the command's output open has ended."""
-    out = piped(process.stdout)
+    out = require_pipe(process.stdout)
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        if not readable(out, left):
+        if not wait_until_readable(out, left):
             return False
         if not os.read(out.fileno(), 4096):
             return True
@@ -163,23 +165,23 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    end(process)
+    kill_entry(process)
 
 
 def reopened_input(entry: Entry) -> Iterator[Answer]:
     """The caller's input is a file, which is open for reading: can it be opened again for writing?"""
-    path = f"{entry.ground.neighbour}/input"
+    path = f"{entry.ground.neighbour_project}/input"
     with open(path, "wb") as stream:
         stream.write(b"as it was")
     handle = os.open(path, os.O_RDONLY)
     try:
-        process = entry.start(("/bin/sh", "-c", "echo changed >/proc/self/fd/0"), source=handle)
+        process = entry.start_command(("/bin/sh", "-c", "echo changed >/proc/self/fd/0"), source=handle)
     finally:
         os.close(handle)
     try:
         process.communicate(timeout=_START)
         with open(path, "rb") as stream:
-            yield _told("the input's file", "as it was", reached=stream.read() != b"as it was")
+            yield _make_answer("the input's file", "as it was", reached=stream.read() != b"as it was")
     except subprocess.TimeoutExpired:
         yield Answer("the input's file", State.UNKNOWN, "the command did not end")
     finally:
@@ -189,16 +191,16 @@ def reopened_input(entry: Entry) -> Iterator[Answer]:
 
 def kept_input(entry: Entry) -> Iterator[Answer]:
     """The caller's input is a file: what a command does not read is there for the next one, and what it reads is gone."""
-    path = f"{entry.ground.neighbour}/lines"
+    path = f"{entry.ground.neighbour_project}/lines"
     with open(path, "wb") as stream:
         stream.write(b"a\nb\n")
     handle = os.open(path, os.O_RDONLY)
     try:
         for name, command, left in (("input that is not read", "true", 0), ("a line of input", "read -r line", 2)):
-            process = entry.start(("/bin/sh", "-c", command), source=handle)
+            process = entry.start_command(("/bin/sh", "-c", command), source=handle)
             process.communicate(timeout=_START)
             found = os.lseek(handle, 0, os.SEEK_CUR)
-            yield _told(name, f"{found} bytes are gone", reached=found == left)
+            yield _make_answer(name, f"{found} bytes are gone", reached=found == left)
             _end_group(process)
     finally:
         os.close(handle)
@@ -209,53 +211,53 @@ _FLIPS = 4
 _EXCHANGE, _AT_FDCWD = 2, -100
 
 
-def exchanged(entry: Entry) -> Iterator[Answer]:
+def exchanged_directory(entry: Entry) -> Iterator[Answer]:
     """While a shell starts, a directory that it looks at is exchanged for a link to the neighbour, again and again: is that mounted?"""
     ground = entry.ground
-    place, link = f"{ground.project}/exchanged/.git", f"{ground.project}/exchanged/link"
+    place, link = f"{ground.project_copy}/exchanged/.git", f"{ground.project_copy}/exchanged/link"
     os.makedirs(f"{place}/hooks", exist_ok=True)
     with open(f"{place}/config", "w", encoding="ascii"):
-        os.symlink(ground.neighbour, link)
-    ground.own()
+        os.symlink(ground.neighbour_project, link)
+    ground.chown_new_files()
     read = ("/bin/cat", "exchanged/.git/canary", "exchanged/link/canary")
     reached = False
     try:
         if not entry.fenced:
             # A control that depends on who is faster would prove nothing: the link is there before the command.
-            _exchange(place, link)
-            reached = ground.word in entry.output(read)[1]
+            _exchange_paths(place, link)
+            reached = ground.word in entry.run_and_capture(read)[1]
         for _ in range(_FLIPS if entry.fenced else 0):
-            process = entry.start(read)
+            process = entry.start_command(read)
             number = 0
             while process.poll() is None and number < _MOST_FLIPS:
-                _exchange(place, link)
+                _exchange_paths(place, link)
                 number += 1
                 time.sleep(random.uniform(0, 0.002))  # noqa: S311  no secret
             out, _ = process.communicate(timeout=_START)
             reached = reached or ground.word.encode() in out
-        yield _told("a directory that was exchanged for a link", "what was looked at is mounted, or the start refused", reached=reached)
+        yield _make_answer("a directory that was exchanged for a link", "what was looked at is mounted, or the start refused", reached=reached)
     finally:
-        shutil.rmtree(f"{ground.project}/exchanged", ignore_errors=True)
+        shutil.rmtree(f"{ground.project_copy}/exchanged", ignore_errors=True)
 
 
 _MOST_FLIPS = 100_000
 
 
-def _exchange(one: str, other: str) -> None:
+def _exchange_paths(one: str, other: str) -> None:
     """renameat2(2), RENAME_EXCHANGE."""
     ctypes.CDLL(None).renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE)
 
 
 def unreadable_repository(entry: Entry) -> Iterator[Answer]:
     """A command took away the rights to enter a repository, so that no start can look at it: can the next command write in it?"""
-    git = f"{entry.ground.project}/nested/.git"
+    git = f"{entry.ground.project_copy}/nested/.git"
     made = f"{git}/hooks/wavegen-probe"
     mode = os.stat(git).st_mode & 0o7777
     os.chmod(git, 0)
     try:
-        status, _ = entry.output(("/bin/sh", "-c", "chmod 700 nested/.git; : >nested/.git/hooks/wavegen-probe"))
+        status, _ = entry.run_and_capture(("/bin/sh", "-c", "chmod 700 nested/.git; : >nested/.git/hooks/wavegen-probe"))
         os.chmod(git, 0o700)
-        yield _told("./nested/.git", f"status {status}", reached=os.path.lexists(made))
+        yield _make_answer("./nested/.git", f"status {status}", reached=os.path.lexists(made))
     finally:
         os.chmod(git, 0o700)
         with contextlib.suppress(OSError):
@@ -265,19 +267,19 @@ def unreadable_repository(entry: Entry) -> Iterator[Answer]:
 
 def killed_early(entry: Entry) -> Iterator[Answer]:
     """What starts a shell is killed just after its first child was there: does the command run all the same?"""
-    ran = f"{entry.ground.project}/ran"
+    ran = f"{entry.ground.project_copy}/ran"
     for wait in _EARLY if entry.fenced else (None,):
-        process = entry.start(("/bin/sh", "-c", "sleep 0.3; : >ran; sleep 5"))
+        process = entry.start_command(("/bin/sh", "-c", "sleep 0.3; : >ran; sleep 5"))
         try:
             until = time.monotonic() + _START
-            while not _children(process.pid) and time.monotonic() < until and not _over(process):
+            while not _child_pids(process.pid) and time.monotonic() < until and not _has_exited(process):
                 time.sleep(0.0005)
             if wait is not None:
                 time.sleep(wait)
                 os.kill(process.pid, signal.SIGKILL)
             # Until the command shows that it runs, or everybody has ended who could become it.
             until = time.monotonic() + _START
-            while not os.path.lexists(ran) and not _closed(process, 0.05):
+            while not os.path.lexists(ran) and not _is_output_closed(process, 0.05):
                 if time.monotonic() > until:
                     yield Answer("the command", State.UNKNOWN, "it neither ran nor ended")
                     return
@@ -294,11 +296,11 @@ def killed_early(entry: Entry) -> Iterator[Answer]:
 _EARLY = (0.001, 0.002, 0.004, 0.006, 0.009, 0.012, 0.016, 0.020, 0.025)
 
 
-def _over(process: subprocess.Popen[bytes]) -> bool:
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
-def _children(pid: int) -> tuple[int, ...]:
+def _child_pids(pid: int) -> tuple[int, ...]:
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as stream:
             return tuple(map(int, stream.read().split()))
@@ -310,23 +312,23 @@ def own_repository(entry: Entry, paths: Sequence[str]) -> Iterator[Answer]:
     """Of the real project, wherever its .git leads: would what git on the host runs or follows be writable? Nothing is started for that."""
     ground = entry.ground
     for path in paths:
-        shown = ground.shown(path) if not path.startswith(ground.root) else f".{path[len(ground.root) :]}"
+        shown = ground.anonymize_text(path) if not path.startswith(ground.root) else f".{path[len(ground.root) :]}"
         if not entry.fenced:
             yield Answer(shown, State.REACHED, "")
             continue
-        policy = next(fence for fence in ground.plan.fences() if fence.name == entry.shell)
-        mount = resolve_shell(ground.plan, policy, ground.root, os.environ).at(path)
-        yield _told(shown, mount.kind if mount else "not there", reached=mount is not None and mount.is_writable)
+        policy = next(fence for fence in ground.plan.all_fences() if fence.name == entry.shell)
+        mount = resolve_shell_mounts(ground.plan, policy, ground.root, os.environ).mount_at(path)
+        yield _make_answer(shown, mount.kind if mount else "not there", reached=mount is not None and mount.is_writable)
 
 
 def foreign_code(entry: Entry) -> Iterator[Answer]:
     """Files that shells run at their start, and programs of the project before those of the system: is one run on the host?"""
     ground = entry.ground
-    mark, fakes = f"{ground.neighbour}/mark", f"{ground.project}/fakes"
-    variables = ground.environment()
+    mark, fakes = f"{ground.neighbour_project}/mark", f"{ground.project_copy}/fakes"
+    variables = ground.entry_environment()
     environment = {**variables, "PATH": f"{fakes}:{variables['PATH']}", "PYTHONPATH": fakes, "PERL5LIB": fakes}
-    entry.output(("cat", "/dev/null"), environment=environment)
-    yield _told("a program of the project", "not on the host", reached=os.path.lexists(mark))
+    entry.run_and_capture(("cat", "/dev/null"), environment=environment)
+    yield _make_answer("a program of the project", "not on the host", reached=os.path.lexists(mark))
     with contextlib.suppress(FileNotFoundError):
         os.unlink(mark)
 
@@ -334,17 +336,17 @@ def foreign_code(entry: Entry) -> Iterator[Answer]:
 def open_directory(entry: Entry) -> Iterator[Answer]:
     """The caller's input, or its output, is a directory: all of the host can be reached from there."""
     for number, name in enumerate(("input from a directory", "output to a directory")):
-        handle = os.open(entry.ground.neighbour, os.O_RDONLY)
+        handle = os.open(entry.ground.neighbour_project, os.O_RDONLY)
         source, output = (handle, subprocess.PIPE) if number == 0 else (subprocess.PIPE, handle)
         try:
             command = ("/bin/sh", "-c", f"cat /proc/$$/fd/{number}/canary >&2; :")
             # No launcher in Python starts so: outside it is tried without one.
-            process = entry.start(command, bare=not entry.fenced, source=source, output=output)
+            process = entry.start_command(command, bare=not entry.fenced, source=source, output=output)
         finally:
             os.close(handle)
         try:
             _, said = process.communicate(timeout=_START)
-            yield _told(name, f"status {process.returncode}", reached=entry.ground.word.encode() in said)
+            yield _make_answer(name, f"status {process.returncode}", reached=entry.ground.word.encode() in said)
         except subprocess.TimeoutExpired:
             yield Answer(name, State.UNKNOWN, "the command did not end")
         finally:
@@ -354,35 +356,37 @@ def open_directory(entry: Entry) -> Iterator[Answer]:
 def exit_status(entry: Entry) -> Iterator[Answer]:
     """A command's status comes back."""
     for status in (0, 7):
-        found, _ = entry.output(("/bin/sh", "-c", f"exit {status}"))
-        yield _told(f"status {status}", f"status {found}", reached=found == status)
+        found, _ = entry.run_and_capture(("/bin/sh", "-c", f"exit {status}"))
+        yield _make_answer(f"status {status}", f"status {found}", reached=found == status)
 
 
-def forged(entry: Entry) -> Iterator[Answer]:
+def forged_environment(entry: Entry) -> Iterator[Answer]:
     """The caller's environment says that there is a fence already."""
-    environment = {**entry.ground.environment(), "SANDBOX_ACTIVE": "1", "WAVEGEN_SHELL": entry.shell, "container": "docker", "IN_NIX_SHELL": "impure"}
+    environment = {**entry.ground.entry_environment(), "SANDBOX_ACTIVE": "1", "WAVEGEN_SHELL": entry.shell, "container": "docker", "IN_NIX_SHELL": "impure"}
     code = "import os; print(os.stat('/proc/self/ns/mnt').st_ino)"
-    _, out = entry.output((entry.probe[0], "-I", "-S", "-c", code), environment=environment)
+    _, out = entry.run_and_capture((entry.probe[0], "-I", "-S", "-c", code), environment=environment)
     found = out.strip().split("\n")[-1]
     if not found.isdigit():
         yield Answer("SANDBOX_ACTIVE=1", State.UNKNOWN, "nothing was run")
     else:
-        yield _told("SANDBOX_ACTIVE=1", "fenced all the same", reached=int(found) == namespaces().get("mnt"))
+        yield _make_answer("SANDBOX_ACTIVE=1", "fenced all the same", reached=int(found) == namespace_inodes().get("mnt"))
 
 
-def unfenceable(entry: Entry) -> Iterator[Answer]:
+def unavailable_sandbox(entry: Entry) -> Iterator[Answer]:
     """A kernel that forbids user namespaces, or a daemon that is not there: what is run?"""
-    if entry.ground.via == "docker" and not containers.podman():
-        status, out = entry.output(("echo", "started"), environment={**entry.ground.environment(), "DOCKER_HOST": f"unix://{entry.ground.neighbour}/none"})
-        yield _told("no engine", f"status {status}", reached="started" in out)
+    if entry.ground.via == "docker" and not containers.uses_podman():
+        status, out = entry.run_and_capture(
+            ("echo", "started"), environment={**entry.ground.entry_environment(), "DOCKER_HOST": f"unix://{entry.ground.neighbour_project}/none"}
+        )
+        yield _make_answer("no engine", f"status {status}", reached="started" in out)
         return
     try:
         forbid = _forbidding_namespaces()
     except NotImplementedError:
         yield Answer("no user namespaces", State.UNKNOWN, "not on this processor")
         return
-    status, out = entry.output(("echo", "started"), before=forbid)
-    yield _told("no user namespaces", f"status {status}", reached="started" in out)
+    status, out = entry.run_and_capture(("echo", "started"), before=forbid)
+    yield _make_answer("no user namespaces", f"status {status}", reached="started" in out)
 
 
 def _forbidding_namespaces() -> Callable[[], None]:
@@ -411,53 +415,53 @@ def _forbidding_namespaces() -> Callable[[], None]:
     described = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(buffer)))
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def forbid(_program: object = buffer) -> None:
+    def forbid_namespaces(_program: object = buffer) -> None:
         # PR_SET_NO_NEW_PRIVS; PR_SET_SECCOMP, SECCOMP_MODE_FILTER
         if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, described, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl")
 
-    return forbid
+    return forbid_namespaces
 
 
 # --- at a terminal
 
 
-def interactive(entry: Entry) -> Iterator[Answer]:
+def interactive_terminal(entry: Entry) -> Iterator[Answer]:
     """Somebody works in it: the window is resized, a command interrupted, one put into the background.
 
     Keys that are pressed while a shell gets ready can be lost, there and everywhere: what fails is tried once more.
     """
-    answers = tuple(_interact(entry))
+    answers = tuple(_try_terminal(entry))
     if any(answer.state is not State.REACHED for answer in answers):
-        answers = tuple(_interact(entry))
+        answers = tuple(_try_terminal(entry))
     yield from answers
 
 
-def _interact(entry: Entry) -> Iterator[Answer]:
+def _try_terminal(entry: Entry) -> Iterator[Answer]:
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = entry.start((), terminal=slave, wholly=True)
+    process = entry.start_command((), terminal=slave, wholly=True)
     os.close(slave)
     screen = _Screen(master)
     try:
-        screen.type("echo rea''dy\n")
-        if not screen.shows("ready", _START):
+        screen.press_keys("echo rea''dy\n")
+        if not screen.wait_for_text("ready", _START):
             yield Answer("a prompt", State.STOPPED, "none came")
             return
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
         # A daemon hears of it by another way than of the keys.
-        yield _told("resizing", "the old size", reached=any(_sized(screen) for _ in range(_SIZES)))
-        screen.type("sh -c 'echo go''ing; exec sleep 30'\n")
-        screen.shows("going")
-        screen.type("\x03")
-        screen.type("echo st$((1 + 1))=$?\n")
-        yield _told("Ctrl-C", "not interrupted", reached=screen.shows("st2=130"))
-        screen.type("sh -c 'echo wait''ing; exec sleep 30'\n")
-        screen.shows("waiting")
-        screen.type("\x1a")
-        screen.type("jobs; kill %1; echo sto''pped\n")
-        yield _told("Ctrl-Z", "not stopped", reached=screen.shows("stopped") and "Stopped" in screen.text)
-        screen.type("exit\n")
+        yield _make_answer("resizing", "the old size", reached=any(_shows_new_size(screen) for _ in range(_SIZES)))
+        screen.press_keys("sh -c 'echo go''ing; exec sleep 30'\n")
+        screen.wait_for_text("going")
+        screen.press_keys("\x03")
+        screen.press_keys("echo st$((1 + 1))=$?\n")
+        yield _make_answer("Ctrl-C", "not interrupted", reached=screen.wait_for_text("st2=130"))
+        screen.press_keys("sh -c 'echo wait''ing; exec sleep 30'\n")
+        screen.wait_for_text("waiting")
+        screen.press_keys("\x1a")
+        screen.press_keys("jobs; kill %1; echo sto''pped\n")
+        yield _make_answer("Ctrl-Z", "not stopped", reached=screen.wait_for_text("stopped") and "Stopped" in screen.text)
+        screen.press_keys("exit\n")
     finally:
         _end_group(process)
         os.close(master)
@@ -466,9 +470,9 @@ def _interact(entry: Entry) -> Iterator[Answer]:
 _SIZES = 40
 
 
-def _sized(screen: _Screen) -> bool:
-    screen.type("stty size\n")
-    return screen.shows("33 111", 0.5)
+def _shows_new_size(screen: _Screen) -> bool:
+    screen.press_keys("stty size\n")
+    return screen.wait_for_text("33 111", 0.5)
 
 
 class _Screen:
@@ -477,17 +481,17 @@ class _Screen:
     def __init__(self, master: int) -> None:
         self.master, self.text = master, ""
 
-    def type(self, keys: str) -> None:
+    def press_keys(self, keys: str) -> None:
         """Press keys."""
         with contextlib.suppress(OSError):
             os.write(self.master, keys.encode())
 
-    def shows(self, text: str, seconds: float = 20) -> bool:
+    def wait_for_text(self, text: str, seconds: float = 20) -> bool:
         """Whether a text appears within some seconds."""
         until = time.monotonic() + seconds
         while text not in self.text:
             left = until - time.monotonic()
-            if left < 0 or not readable(self.master, left):
+            if left < 0 or not wait_until_readable(self.master, left):
                 return False
             try:
                 chunk = os.read(self.master, 65536)
@@ -503,20 +507,20 @@ TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
     "planted_links": planted_links,
     "project_is_home": project_is_home,
     "left_behind": left_behind,
-    "orphaned": orphaned,
-    "unaudited": unaudited,
+    "orphaned": orphaned_command,
+    "unaudited": unaudited_leftovers,
     "reopened_input": reopened_input,
     "kept_input": kept_input,
     "open_directory": open_directory,
-    "exchanged": exchanged,
+    "exchanged": exchanged_directory,
     "unreadable_repository": unreadable_repository,
     "killed_early": killed_early,
     "own_repository": own_repository,
     "foreign_code": foreign_code,
     "exit_status": exit_status,
-    "forged": forged,
-    "unfenceable": unfenceable,
-    "interactive": interactive,
+    "forged": forged_environment,
+    "unfenceable": unavailable_sandbox,
+    "interactive": interactive_terminal,
 }
 
 

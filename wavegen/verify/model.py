@@ -134,7 +134,7 @@ class Case:
     expectation: Expectation
 
     @property
-    def id(self) -> str:
+    def stable_id(self) -> str:
         """The probe's id, and the subject where it has several: stable from run to run."""
         return f"{self.probe.id} {self.expectation.subject}" if self.expectation.subject else self.probe.id
 
@@ -180,12 +180,12 @@ class Finding:
     """What the verdict rests on, without paths of this machine or anything random: `~/.ssh/id_ed25519: ENOENT`."""
 
     @property
-    def fails(self) -> bool:
+    def is_failure(self) -> bool:
         """Whether the run cannot pass with it."""
-        return self.verdict is Verdict.BROKEN or self.unchecked
+        return self.verdict is Verdict.BROKEN or self.is_unchecked
 
     @property
-    def unchecked(self) -> bool:
+    def is_unchecked(self) -> bool:
         """A required case that is not conclusive."""
         return self.verdict is Verdict.INCONCLUSIVE and self.case.probe.required
 

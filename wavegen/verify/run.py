@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wavegen.backends import File, render
+from wavegen.backends import File, render_all_files
 from wavegen.backends.sandboxes import docker
 from wavegen.core.errors import DriftError, UsageError
-from wavegen.manifest.decoder import suggestion
+from wavegen.manifest.decoder import suggest_spelling
 from wavegen.policy.model import Access, Anchor, HostPath, Plan, Policy
 from wavegen.project.loader import Project
 from wavegen.project.rendered_tree import Tree
 from wavegen.verify import containers
-from wavegen.verify.catalogue import cases
-from wavegen.verify.expect import governing
-from wavegen.verify.expect_network import connected_elsewhere
+from wavegen.verify.catalogue import cases_for_policy
+from wavegen.verify.expect import policy_rule_for
+from wavegen.verify.expect_network import redirected_destinations
 from wavegen.verify.launcher_probes import NOT_BY, try_from_outside
 from wavegen.verify.model import Answer, Case, Finding, Need, Report, ShellReport, Want, Where
 from wavegen.verify.session import Entry, Inside
-from wavegen.verify.testbed import Ground, digest
-from wavegen.verify.verdicts import control, judge
+from wavegen.verify.testbed import Ground, text_digest
+from wavegen.verify.verdicts import control_finding, decide_verdict
 
 CONTROL = "yolo"
 """The shell without a fence, in which everything must be reached that a fence is to stop."""
@@ -44,22 +44,22 @@ class Task:
     arguments: dict[str, Any]
 
     @property
-    def key(self) -> str:
+    def attempt_key(self) -> str:
         return json.dumps([self.case.probe.attempt, self.case.probe.where.value, self.arguments], sort_keys=True)
 
 
-def chosen(plan: Plan, names: Sequence[str], *, personas: bool) -> tuple[Policy, ...]:
+def select_policies(plan: Plan, names: Sequence[str], *, personas: bool) -> tuple[Policy, ...]:
     """The named shells and personas (persona-NAME), else all shells that have a fence, and `personas`. Raises UsageError."""
-    known = tuple(fence.name for fence in plan.fences())
+    known = tuple(fence.name for fence in plan.all_fences())
     for name in names:
         if name not in known:
-            raise UsageError(f"there is no shell '{name}'", suggestion(name, known) or f"shells: {', '.join(known)}")
+            raise UsageError(f"there is no shell '{name}'", suggest_spelling(name, known) or f"shells: {', '.join(known)}")
     if names:
-        return tuple(fence for fence in plan.fences() if fence.name in names)
-    return tuple(fence for fence in (plan.fences() if personas else plan.shells) if fence.fenced)
+        return tuple(fence for fence in plan.all_fences() if fence.name in names)
+    return tuple(fence for fence in (plan.all_fences() if personas else plan.shells) if fence.fenced)
 
 
-def verify(  # noqa: PLR0913  by keyword, each with a default
+def verify_project(  # noqa: PLR0913  by keyword, each with a default
     project: Project,
     *,
     shells: Sequence[str] = (),
@@ -73,55 +73,55 @@ def verify(  # noqa: PLR0913  by keyword, each with a default
 
     `files`: what to run in place of what the plan renders; without it the project must hold just that.
     """
-    policies = chosen(project.plan, shells, personas=personas)
+    policies = select_policies(project.plan, shells, personas=personas)
     if via == "nix" and not {policy.name for policy in policies} <= {shell.name for shell in project.plan.shells}:
         raise UsageError("nix develop enters shells, and no persona", "verify personas --via wrapper")
-    rendered = files or render(project.plan)
+    rendered = files or render_all_files(project.plan)
     if not files:
-        differing = Tree(project.root, rendered, project.inputs).findings()
+        differing = Tree(project.root, rendered, project.inputs).find_differences()
         if differing:
             # Not run: it would be run on the host, too, and anybody may have written it.
             what = f"what is rendered is not what {project.plan.manifest} says: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
             raise DriftError(what, "run wavegen render, and look at what it changes")
     if not project.plan.vendored and not files:
         # A throw-away project has nobody's home, in which a wavegen could be installed: there the same launcher is rendered.
-        rendered = render(replace(project.plan, vendored=True))
+        rendered = render_all_files(replace(project.plan, vendored=True))
     if via == "docker":
-        rendered += _scripts(project.plan, policies, rendered)
-        policies = contained(project, policies)
+        rendered += _missing_persona_scripts(project.plan, policies, rendered)
+        policies = container_policies(project, policies)
     told = progress or (lambda _shell, _done, _all: None)
-    with _own_ways(), Ground(project, rendered, under=under, via=via) as ground:
+    with _reset_umask_and_sigchld(), Ground(project, rendered, under=under, via=via) as ground:
         tasks = {policy.name: tasks_of(ground, policy) for policy in policies}
         outside = Run(ground, CONTROL, fenced=False, progress=told)
-        outside.run(distinct(task for group in tasks.values() for task in group))
-        ground.own()
-        reports = [_shell(ground, policy, tasks[policy.name], outside, told) for policy in policies if policy.fenced]
+        outside.run_tasks(distinct_tasks(task for group in tasks.values() for task in group))
+        ground.chown_new_files()
+        reports = [_verify_shell(ground, policy, tasks[policy.name], outside, told) for policy in policies if policy.fenced]
         first: dict[str, Task] = {}
         for task in (task for group in tasks.values() for task in group):
-            first.setdefault(task.case.id, task)
-        found = tuple(control(task.case, outside.answers(task), outside.failed(task)) for task in first.values())
+            first.setdefault(task.case.stable_id, task)
+        found = tuple(control_finding(task.case, outside.answers_for(task), outside.failure_reason(task)) for task in first.values())
         reports.append(ShellReport(shell=CONTROL, fenced=False, findings=found, error=outside.error))
-        notes = _notes(ground, policies)
+        notes = _testbed_notes(ground, policies)
     return Report(name=project.plan.name, manifest=project.plan.manifest, via=via, shells=tuple(reports), notes=notes)
 
 
-def _scripts(plan: Plan, policies: Iterable[Policy], rendered: tuple[File, ...]) -> tuple[File, ...]:
+def _missing_persona_scripts(plan: Plan, policies: Iterable[Policy], rendered: tuple[File, ...]) -> tuple[File, ...]:
     """The scripts of personas that are rendered for none: `run` makes the same when it is asked for one."""
     known = {file.path for file in rendered}
     missing = (policy for policy in policies if policy.fenced and docker.script_file(policy) not in known)
-    return tuple(docker.stub(plan, policy) for policy in missing)
+    return tuple(docker.container_stub(plan, policy) for policy in missing)
 
 
-def contained(project: Project, policies: Iterable[Policy]) -> tuple[Policy, ...]:
+def container_policies(project: Project, policies: Iterable[Policy]) -> tuple[Policy, ...]:
     """What the policies say of a container."""
-    variables, stores = containers.variables(project.root, project.plan.image.reference), containers.stores()
-    return tuple(docker.contained(policy, stores=stores, variables=variables) if policy.fenced else policy for policy in policies)
+    variables, stores = containers.read_image_variables(project.root, project.plan.image.reference), containers.package_stores()
+    return tuple(docker.policy_in_container(policy, stores=stores, variables=variables) if policy.fenced else policy for policy in policies)
 
 
-def _notes(ground: Ground, policies: Iterable[Policy]) -> tuple[str, ...]:
+def _testbed_notes(ground: Ground, policies: Iterable[Policy]) -> tuple[str, ...]:
     """What a rule for where the ground lies would have stopped anyhow."""
-    where = HostPath(Anchor.ROOT, ground.base.lstrip("/"))
-    for rule in (governing(policy, where) for policy in policies):
+    where = HostPath(Anchor.ROOT, ground.base_directory.lstrip("/"))
+    for rule in (policy_rule_for(policy, where) for policy in policies):
         if rule and rule.path.tail and rule.access in (Access.HIDE, Access.SCRATCH):
             what = f"it was tried in {rule.path}, which shells hide as a whole, and with it neighbours and other homes"
             return (f"{what} (--under DIR tries the rules for these alone)",)
@@ -129,7 +129,7 @@ def _notes(ground: Ground, policies: Iterable[Policy]) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _own_ways() -> Iterator[None]:
+def _reset_umask_and_sigchld() -> Iterator[None]:
     """What a caller may hand down, and would disturb: files that nobody may read, and children that cannot be waited for."""
     mask, children = os.umask(0o022), signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
@@ -142,41 +142,41 @@ def _own_ways() -> Iterator[None]:
 def tasks_of(ground: Ground, policy: Policy) -> tuple[Task, ...]:
     """Every case of a shell for which there is something to try on this ground."""
     found = []
-    for case in (_here(case, ground) for case in cases(policy)):
-        arguments = {name: ground.resolved(value, policy) for name, value in case.expectation.arguments}
+    for case in (_adapt_to_machine(case, ground) for case in cases_for_policy(policy)):
+        arguments = {name: ground.resolve_argument(value, policy) for name, value in case.expectation.arguments}
         if None not in arguments.values() and case.probe.attempt not in NOT_BY.get(ground.via, ()):
             found.append(Task(case, arguments))
     return tuple(found)
 
 
-def _here(case: Case, ground: Ground) -> Case:
+def _adapt_to_machine(case: Case, ground: Ground) -> Case:
     """The case as it is on this machine."""
     expectation = case.expectation
-    if expectation.needs is None or ground.has(expectation.needs):
+    if expectation.needs is None or ground.meets_need(expectation.needs):
         return case
     tried = expectation.needs not in (Need.NOT_ROOT, Need.BOUND_PROCESSES)  # they would use the machine up
     note = f"this machine has no {expectation.needs.value}"
     return replace(case, expectation=replace(expectation, want=Want.OPEN, layer="", note=note, tried=tried))
 
 
-def distinct(tasks: Iterable[Task]) -> tuple[Task, ...]:
+def distinct_tasks(tasks: Iterable[Task]) -> tuple[Task, ...]:
     """Each attempt once."""
-    return tuple({task.key: task for task in tasks}.values())
+    return tuple({task.attempt_key: task for task in tasks}.values())
 
 
-def _shell(ground: Ground, policy: Policy, tasks: tuple[Task, ...], outside: Run, told: Progress) -> ShellReport:
-    inside = Run(ground, policy.name, fenced=True, progress=told, elsewhere=connected_elsewhere(policy))
+def _verify_shell(ground: Ground, policy: Policy, tasks: tuple[Task, ...], outside: Run, told: Progress) -> ShellReport:
+    inside = Run(ground, policy.name, fenced=True, progress=told, elsewhere=redirected_destinations(policy))
     if outside.error:
         return ShellReport(shell=policy.name, fenced=True, findings=(), error=f"the control did not run: {outside.error}")
-    inside.run(tasks)
+    inside.run_tasks(tasks)
     if inside.error:
         return ShellReport(shell=policy.name, fenced=True, findings=(), error=inside.error)
-    return ShellReport(shell=policy.name, fenced=True, findings=judged(tasks, outside, inside))
+    return ShellReport(shell=policy.name, fenced=True, findings=compare_runs(tasks, outside, inside))
 
 
-def judged(tasks: Iterable[Task], outside: Run, inside: Run) -> tuple[Finding, ...]:
+def compare_runs(tasks: Iterable[Task], outside: Run, inside: Run) -> tuple[Finding, ...]:
     """The verdict on each case, from what came of it in the two."""
-    return tuple(judge(task.case, outside.answers(task), inside.answers(task), inside.failed(task)) for task in tasks)
+    return tuple(decide_verdict(task.case, outside.answers_for(task), inside.answers_for(task), inside.failure_reason(task)) for task in tasks)
 
 
 class Run:
@@ -188,19 +188,23 @@ class Run:
         self._progress = progress
         self._inside = Inside()
 
-    def run(self, tasks: Sequence[Task]) -> None:
+    def run_tasks(self, tasks: Sequence[Task]) -> None:
         """Try them: inside, at a terminal, from outside. Nothing more where the shell is not what it should be."""
         tried = [task for task in tasks if task.case.expectation.tried]
         done = 0
 
-        def told() -> None:
+        def report_progress() -> None:
             nonlocal done
             done += 1
             self._progress(self.entry.shell, done, len(tried))
 
         for where in (Where.INSIDE, Where.TERMINAL):
-            handed = [{"id": task.key, "attempt": task.case.probe.attempt, "arguments": task.arguments} for task in tried if task.case.probe.where is where]
-            found = self.entry.probes(handed, [digest(self.entry.ground.word), digest(self.entry.ground.marker)], told, terminal=where is Where.TERMINAL)
+            handed = [
+                {"id": task.attempt_key, "attempt": task.case.probe.attempt, "arguments": task.arguments} for task in tried if task.case.probe.where is where
+            ]
+            found = self.entry.run_attempts(
+                handed, [text_digest(self.entry.ground.word), text_digest(self.entry.ground.marker)], report_progress, terminal=where is Where.TERMINAL
+            )
             self._inside.answers |= found.answers
             self._inside.failed |= found.failed
             if found.error and where is Where.INSIDE:
@@ -209,15 +213,15 @@ class Run:
             self._inside.failed |= dict.fromkeys((str(task["id"]) for task in handed), found.error) if found.error else {}
         for task in tried:
             if task.case.probe.where is Where.LAUNCHER:
-                self._inside.answers[task.key] = try_from_outside(task.case.probe.attempt, self.entry, task.arguments)
-                told()
+                self._inside.answers[task.attempt_key] = try_from_outside(task.case.probe.attempt, self.entry, task.arguments)
+                report_progress()
 
-    def answers(self, task: Task) -> tuple[Answer, ...]:
+    def answers_for(self, task: Task) -> tuple[Answer, ...]:
         """What came of a case."""
-        return self._inside.answers.get(task.key, ())
+        return self._inside.answers.get(task.attempt_key, ())
 
-    def failed(self, task: Task) -> str:
+    def failure_reason(self, task: Task) -> str:
         """Why nothing came of it; empty where something did."""
-        if not task.case.expectation.tried or task.key in self._inside.answers:
+        if not task.case.expectation.tried or task.attempt_key in self._inside.answers:
             return ""
-        return self._inside.failed.get(task.key, "no answer")
+        return self._inside.failed.get(task.attempt_key, "no answer")

@@ -9,7 +9,7 @@ PASSED, BROKEN, UNCHECKED = 0, 1, 3
 _RATINGS = ((1.0, "tight"), (3.0, "guarded"), (6.0, "exposed"), (10.0, "open"))
 
 
-def exposure(shell: ShellReport) -> float | None:
+def exposure_score(shell: ShellReport) -> float | None:
     """10 * the sum of the weights of what was reached inside / the sum of the weights of all that could be told.
 
     Weights: critical 10, high 5, medium 2, low 1. Positive twins and what is inconclusive are left out. 0 is a fence
@@ -25,12 +25,12 @@ def exposure(shell: ShellReport) -> float | None:
     return min(9.9, max(0.1, round(10 * reached / whole, 1)))
 
 
-def rating(score: float) -> str:
+def rate_exposure(score: float) -> str:
     """A word for an exposure score."""
     return next(word for most, word in _RATINGS if score <= most)
 
 
-def obstacles(report: Report) -> tuple[tuple[str, str], ...]:
+def unverified_shells(report: Report) -> tuple[tuple[str, str], ...]:
     """Shells that could not be checked and why; a name is empty where no fence was checked at all."""
     found = tuple((shell.shell, shell.error) for shell in report.shells if shell.error)
     if not found and not fenced_findings(report):
@@ -48,11 +48,11 @@ def exit_code(report: Report) -> int:
     findings = fenced_findings(report)
     if report.worse or any(finding.verdict is Verdict.BROKEN for finding in findings):
         return BROKEN
-    if obstacles(report) or any(finding.unchecked for finding in findings):
+    if unverified_shells(report) or any(finding.is_unchecked for finding in findings):
         return UNCHECKED
     return PASSED
 
 
-def counts(findings: tuple[Finding, ...]) -> dict[Verdict, int]:
+def count_verdicts(findings: tuple[Finding, ...]) -> dict[Verdict, int]:
     """How many findings there are of each verdict, in the order of `Verdict`."""
     return {verdict: sum(finding.verdict is verdict for finding in findings) for verdict in Verdict}

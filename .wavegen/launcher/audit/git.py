@@ -76,13 +76,13 @@ def setting_name(setting: Setting) -> str:
     return f"{section}.{key}" if sub is None else f"{section}.{sub}.{key}"
 
 
-def danger(setting: Setting) -> str | None:
+def setting_severity(setting: Setting) -> str | None:
     """How bad a setting is that starts a program or leads elsewhere: critical, high, medium or low; None where it does neither."""
     section, sub, key, value = setting
     text = value or ""
     if section == "alias":
-        return _alias(text)
-    if _harmless(section, key, text):
+        return _alias_severity(text)
+    if _is_harmless_setting(section, key, text):
         return None
     if (section in ("remote", "submodule", "url", "branch") and "::" in text) or (section == "url" and "::" in (sub or "")):
         return "critical"  # a remote helper: ext:: starts any program
@@ -93,13 +93,13 @@ def danger(setting: Setting) -> str | None:
     return "medium" if key.endswith(_ENDINGS) and section not in ("color", "advice", "gui", "submodule") else None
 
 
-def _alias(text: str) -> str:
+def _alias_severity(text: str) -> str:
     words = text.split()
     starts = text.lstrip().startswith("!") or any(word.startswith(("-c", "-x", "-O", "--exec", "--config", "--ext", "--upload", "--open")) for word in words)
     return "high" if starts else "medium"  # some commands of git start what an argument names
 
 
-def _harmless(section: str, key: str, text: str) -> bool:
+def _is_harmless_setting(section: str, key: str, text: str) -> bool:
     """Usual values of dangerous keys."""
     if (section, key) == ("core", "fsmonitor"):
         return text.lower() in _TRUTH  # git's own watcher, or none
@@ -116,7 +116,7 @@ def _harmless(section: str, key: str, text: str) -> bool:
     return section == "lfs" and key in ("repositoryformatversion", "access", "locksverify")
 
 
-def named_words(setting: Setting) -> Iterator[str]:
+def path_candidates(setting: Setting) -> Iterator[str]:
     """What in a setting's value may be the path of a file or a directory of the project."""
     kind, value = named_kind(setting), setting[3] or ""
     if kind == COMMAND:

@@ -44,9 +44,9 @@ class Table:
         self.globs: list[tuple[str, str, int]] = []
         for number, row in enumerate(ROWS):
             for pattern in row[2]:
-                self._add(pattern, number)
+                self._add_pattern(pattern, number)
 
-    def _add(self, pattern: str, number: int) -> None:
+    def _add_pattern(self, pattern: str, number: int) -> None:
         if pattern.endswith("/**"):
             self.below.setdefault(pattern[:-3], number)
         elif pattern.startswith("/"):
@@ -64,12 +64,12 @@ class Table:
             start, _, end = pattern.partition("*")
             self.globs.append((start, end, number))
 
-    def file(self, name: str, folder: Folder) -> int:
+    def row_of_file(self, name: str, folder: Folder) -> int:
         """The row of a file, by its folded name and the directories above, or that of what it lies in where it costs more; else -1."""
         parent, inside = folder.name, folder.inside
         found = self.at_root.get(name, -1) if not parent else self.pairs.get(f"{parent}/{name}", -1)
         for above, number in self.deep.get(name, ()) if found < 0 else ():
-            if tuple(folder.names()[: len(above)]) == above:
+            if tuple(folder.names_upwards()[: len(above)]) == above:
                 found = number
         if found < 0:
             found = self.names.get(name, -1)
@@ -77,18 +77,18 @@ class Table:
             dot = name.rfind(".")
             found = self.endings.get(name[dot:], -1) if dot >= 0 else -1
             if found < 0:
-                found = self._glob(name)
+                found = self._row_by_glob(name)
         if found >= 0 and inside >= 0 and SEVERITIES.index(ROWS[inside][1]) < SEVERITIES.index(ROWS[found][1]):
             return inside
         return found if found >= 0 else inside
 
-    def _glob(self, name: str) -> int:
+    def _row_by_glob(self, name: str) -> int:
         for start, end, number in self.globs:
             if name.startswith(start) and name.endswith(end) and len(name) >= len(start) + len(end):
                 return number
         return -1
 
-    def directory(self, name: str, parent: str, inside: int) -> int:
+    def row_of_directory(self, name: str, parent: str, inside: int) -> int:
         """The row of everything below a directory, or -1."""
         if not parent:
             found = self.below.get(f"/{name}", -1)

@@ -14,7 +14,7 @@ from . import names
 from . import protocols as wire
 from .loop import Loop
 from .rules import LOOPBACK, Rule, Rules
-from .streams import Ignored, Stream, tune_far
+from .streams import Ignored, Stream, tune_remote_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Upstream:
         self.headers = ((b"Proxy-Authorization", b"Basic " + binascii.b2a_base64(login, newline=False)),) if login else ()
         self._direct = tuple(name.strip().lower().lstrip("*.") for name in direct if name.strip())
 
-    def serves(self, target: names.Target) -> bool:
+    def proxies_target(self, target: names.Target) -> bool:
         """Whether a host is reached through it."""
         text = str(target)
         return not any(text == name or text.endswith("." + name) for name in self._direct)
@@ -51,55 +51,61 @@ class Reach:
     def __init__(self, loop: Loop, rules: Rules, connect_to: dict[tuple[str, int], tuple[str, int]], upstream: Upstream | None) -> None:
         self._loop, self._rules, self._connect_to, self.upstream = loop, rules, connect_to, upstream
 
-    async def host(self, rule: Rule, target: names.Target, port: int) -> tuple[Stream, str]:
+    async def connect_to_host(self, rule: Rule, target: names.Target, port: int) -> tuple[Stream, str]:
         """A connection to a host that may be asked, and the address that it is to (empty: a tunnel). Raises RefusedError."""
         elsewhere = self._connect_to.get((str(target), port))
         if elsewhere:
-            return await self._connected([elsewhere])
-        if self.by_upstream(rule, target, port):
-            return await self._tunnel(rule, target, port), ""
-        return await self._connected([(names.shown(names.plain(address)), port) for address in await self._judged(rule, target, port)])
+            return await self._connect_to_first([elsewhere])
+        if self.goes_through_upstream(rule, target, port):
+            return await self._open_upstream_tunnel(rule, target, port), ""
+        return await self._connect_to_first(
+            [(names.format_address(names.unmap_ipv4_address(address)), port) for address in await self._resolve_allowed_addresses(rule, target, port)]
+        )
 
-    def by_upstream(self, rule: Rule, target: names.Target, port: int) -> bool:
+    def goes_through_upstream(self, rule: Rule, target: names.Target, port: int) -> bool:
         """Whether a host is reached through the host's own proxy."""
-        return bool(self.upstream and self.upstream.serves(target)) and not self._rules.is_loopback(rule) and (str(target), port) not in self._connect_to
+        return (
+            bool(self.upstream and self.upstream.proxies_target(target))
+            and not self._rules.is_loopback_rule(rule)
+            and (str(target), port) not in self._connect_to
+        )
 
-    async def to_upstream(self, rule: Rule, target: names.Target, port: int) -> Stream:
+    async def connect_to_upstream(self, rule: Rule, target: names.Target, port: int) -> Stream:
         """A connection to the host's own proxy, to ask it for a host; of that only an address can be judged. Raises RefusedError."""
         proxy = self.upstream
-        reason = self._rules.judge(rule, target.address, port) if target.address else ""
+        reason = self._rules.address_refusal_reason(rule, target.address, port) if target.address else ""
         if proxy is None or reason:
             raise RefusedError(reason or "unreachable")
-        found = [proxy.target.address] if proxy.target.address else await self._resolved(proxy.target.name)
-        stream, _ = await self._connected([(names.shown(address), proxy.port) for address in found])
+        found = [proxy.target.address] if proxy.target.address else await self._resolve_name(proxy.target.name)
+        stream, _ = await self._connect_to_first([(names.format_address(address), proxy.port) for address in found])
         return stream
 
-    async def _judged(self, rule: Rule, target: names.Target, port: int) -> list[bytes]:
+    async def _resolve_allowed_addresses(self, rule: Rule, target: names.Target, port: int) -> list[bytes]:
         """The addresses of a host: asked once, and each judged. Raises RefusedError."""
-        if self._rules.is_loopback(rule):
+        if self._rules.is_loopback_rule(rule):
             return list(LOOPBACK)
-        found = [target.address] if target.address else await self._resolved(target.name)
+        found = [target.address] if target.address else await self._resolve_name(target.name)
         for address in found:
-            reason = self._rules.judge(rule, address, port)
+            reason = self._rules.address_refusal_reason(rule, address, port)
             if reason:
                 raise RefusedError(reason)
         return found[:_ADDRESSES]
 
-    async def _resolved(self, name: str) -> list[bytes]:
-        def look() -> list[bytes]:
+    async def _resolve_name(self, name: str) -> list[bytes]:
+        def look_up_addresses() -> list[bytes]:
             # Bytes: a text would be mapped to other letters on its way (IDNA).
             found = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM)
             return list(dict.fromkeys(socket.inet_pton(family, str(place[0]).partition("%")[0]) for family, _, _, _, place in found))
 
         try:
-            found: list[bytes] = await self._loop.in_thread(look)
+            found: list[bytes] = await self._loop.run_in_thread(look_up_addresses)
         except (OSError, UnicodeError):
             raise RefusedError("unresolved") from None
         if not found:
             raise RefusedError("unresolved")
         return found
 
-    async def _connected(self, places: list[tuple[str, int]]) -> tuple[Stream, str]:
+    async def _connect_to_first(self, places: list[tuple[str, int]]) -> tuple[Stream, str]:
         """The first of several addresses that answers, each begun a little after the one before. Raises RefusedError."""
         tried: list[tuple[socket.socket, str]] = []
         until = time.monotonic() + HANDSHAKE
@@ -109,13 +115,13 @@ class Reach:
                 if waiting:
                     address, port = waiting.pop(0)
                     with Ignored(OSError):
-                        sock = self._begun(address, port)
+                        sock = self._start_connecting(address, port)
                         if _is_connected(sock):  # at once, on this machine
                             return Stream(self._loop, sock), address
                         tried.append((sock, address))
                 if not tried:
                     continue
-                await self._loop.any_writable([sock for sock, _ in tried], _STAGGER if waiting else max(0.01, until - time.monotonic()))
+                await self._loop.wait_any_writable([sock for sock, _ in tried], _STAGGER if waiting else max(0.01, until - time.monotonic()))
                 for sock, address in tuple(tried):
                     if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
                         tried.remove((sock, address))
@@ -128,12 +134,12 @@ class Reach:
                 sock.close()
         raise RefusedError("unreachable")
 
-    def _begun(self, address: str, port: int) -> socket.socket:
+    def _start_connecting(self, address: str, port: int) -> socket.socket:
         """A socket that is being connected. Raises OSError: no way there, no IPv6, too few descriptors."""
         sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         try:
-            self._loop.watch(sock)
-            tune_far(sock)
+            self._loop.register_socket(sock)
+            tune_remote_socket(sock)
             failed = sock.connect_ex((address, port))
             if failed not in (0, errno.EINPROGRESS):
                 raise OSError(failed, "connect")
@@ -142,14 +148,14 @@ class Reach:
             raise
         return sock
 
-    async def _tunnel(self, rule: Rule, target: names.Target, port: int) -> Stream:
+    async def _open_upstream_tunnel(self, rule: Rule, target: names.Target, port: int) -> Stream:
         """A tunnel through the host's own proxy, which looks up names itself. Raises RefusedError."""
-        stream = await self.to_upstream(rule, target, port)
-        host = f"{target.authority()}:{port}".encode()
+        stream = await self.connect_to_upstream(rule, target, port)
+        host = f"{target.authority_text()}:{port}".encode()
         fields = b"".join(name + b": " + value + b"\r\n" for name, value in self.upstream.headers) if self.upstream else b""
         try:
-            await stream.send(b"CONNECT " + host + b" HTTP/1.1\r\nHost: " + host + b"\r\n" + fields + b"\r\n", HANDSHAKE)
-            found = await stream.gather(wire.http_status, HANDSHAKE)
+            await stream.send_bytes(b"CONNECT " + host + b" HTTP/1.1\r\nHost: " + host + b"\r\n" + fields + b"\r\n", HANDSHAKE)
+            found = await stream.receive_message(wire.http_status, HANDSHAKE)
         except (OSError, EOFError, wire.BadMessageError):
             stream.close()
             raise RefusedError("unreachable") from None
@@ -157,7 +163,7 @@ class Reach:
         if not 200 <= status < 300:
             stream.close()
             raise RefusedError("unreachable")
-        stream.keep(rest)
+        stream.push_back_bytes(rest)
         return stream
 
 

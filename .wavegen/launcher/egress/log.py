@@ -37,15 +37,15 @@ class Log:
         self._lately: dict[tuple[object, ...], float] = {}
         self._minute, self._refusals = 0, 0
         if path:
-            self._open()
+            self._open_egress_log()
 
-    def _open(self) -> None:
+    def _open_egress_log(self) -> None:
         try:
             flags = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_NOFOLLOW | posix.O_CLOEXEC
             self._handle = posix.open(self.path, flags, 0o600)
             if posix.fstat(self._handle).st_size > _SIZE_MAX:
                 # Another shell of the project may have done it meanwhile.
-                if _is_same(posix.fstat(self._handle), posix.lstat(self.path)):
+                if _is_same_file(posix.fstat(self._handle), posix.lstat(self.path)):
                     posix.replace(self.path, self.path + ".1")
                 posix.close(self._handle)
                 self._handle = posix.open(self.path, flags, 0o600)
@@ -57,7 +57,7 @@ class Log:
             self._failed = True
             sys.stderr.write(f"wavegen: warning: what is asked for is not written down: {self.path or 'stderr'}: {failed.strerror}\n")
 
-    def write(
+    def write_log_entry(
         self,
         verdict: str,
         via: str,
@@ -75,8 +75,8 @@ class Log:
         if self._handle < 0 or (verdict != "allow" and not self._has_room(int(now) // 60)):
             return
         up, down = moved
-        about = {"name": name[:_NAME], "port": port, "address": address, "rule": str(rule) if rule else None, "line": rule.line if rule else None}
-        self._append(now, {"verdict": verdict, "via": via, **about, "up": up, "down": down, "ms": round(seconds * 1000), "reason": reason})
+        about = {"name": name[:_NAME], "port": port, "address": address, "rule": str(rule) if rule else None, "line": rule.manifest_location if rule else None}
+        self._append_log_line(now, {"verdict": verdict, "via": via, **about, "up": up, "down": down, "ms": round(seconds * 1000), "reason": reason})
 
     def _has_room(self, minute: int) -> bool:
         """Whether one more refusal is written: a command could else push out what it did before."""
@@ -89,9 +89,9 @@ class Log:
     def _count_left_out(self) -> None:
         left_out, self._refusals = self._refusals - _A_MINUTE, 0
         if left_out > 0:
-            self.write("deny", "dns", f"{left_out} more", "limit")
+            self.write_log_entry("deny", "dns", f"{left_out} more", "limit")
 
-    def _append(self, now: float, fields: dict[str, object]) -> None:
+    def _append_log_line(self, now: float, fields: dict[str, object]) -> None:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         import json  # slow: most shells are refused nothing
 
@@ -101,11 +101,11 @@ class Log:
             posix.write(self._handle, line.encode("ascii"))
             if self.path and posix.lseek(self._handle, 0, _SEEK_CUR) > _SIZE_MAX:
                 posix.close(self._handle)
-                self._open()
+                self._open_egress_log()
         except OSError as failed:
             self._give_up(failed)
 
-    def lately(self, *what: object) -> bool:
+    def was_logged_recently(self, *what: object) -> bool:
         """Whether the same was said a moment ago; a program may ask a thousand times."""
         now = time.monotonic()
         if self._lately.get(what, -_AGAIN) + _AGAIN > now:
@@ -127,5 +127,5 @@ class Log:
             self._handle = -1
 
 
-def _is_same(one: os.stat_result, other: os.stat_result) -> bool:
+def _is_same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)

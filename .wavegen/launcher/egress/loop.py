@@ -58,7 +58,7 @@ class Task:
 
 
 @types.coroutine
-def _park(what: tuple[Any, ...]) -> Generator[Any, bool, bool]:
+def _wait_for_event(what: tuple[Any, ...]) -> Generator[Any, bool, bool]:
     """Give way until something happens; True where it was not the time that ran out."""
     return (yield what)
 
@@ -86,121 +86,121 @@ class Loop:
 
     # --- for conversations
 
-    def watch(self, sock: socket.socket) -> None:
+    def register_socket(self, sock: socket.socket) -> None:
         """Once for each socket, before it is waited for. Events are edges: try first, wait then."""
         sock.setblocking(False)
         self._epoll.register(sock.fileno(), _EDGES)
 
-    def prefer(self, sock: socket.socket) -> None:
+    def prioritize_socket(self, sock: socket.socket) -> None:
         """Who waits to read from this socket goes on before all others."""
         self._preferred.add(sock.fileno())
 
-    async def readable(self, sock: socket.socket, seconds: float | None = None) -> bool:
+    async def wait_readable(self, sock: socket.socket, seconds: float | None = None) -> bool:
         """Wait until a socket may have something; False where the time ran out."""
-        return await _park(("wait", (sock.fileno(),), (), seconds))
+        return await _wait_for_event(("wait", (sock.fileno(),), (), seconds))
 
-    async def writable(self, sock: socket.socket, seconds: float | None = None) -> bool:
+    async def wait_writable(self, sock: socket.socket, seconds: float | None = None) -> bool:
         """Wait until a socket may take something."""
-        return await _park(("wait", (), (sock.fileno(),), seconds))
+        return await _wait_for_event(("wait", (), (sock.fileno(),), seconds))
 
-    async def any_writable(self, socks: Iterable[socket.socket], seconds: float) -> bool:
+    async def wait_any_writable(self, socks: Iterable[socket.socket], seconds: float) -> bool:
         """Wait until one of several sockets may take something."""
-        return await _park(("wait", (), tuple(sock.fileno() for sock in socks), seconds))
+        return await _wait_for_event(("wait", (), tuple(sock.fileno() for sock in socks), seconds))
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep_seconds(self, seconds: float) -> None:
         """Wait for a time; 0 lets others have their turn."""
-        await _park(("wait", (), (), seconds))
+        await _wait_for_event(("wait", (), (), seconds))
 
-    async def in_thread(self, work: Callable[[], Any]) -> Any:
+    async def run_in_thread(self, work: Callable[[], Any]) -> Any:
         """What blocking work gives, or raises."""
         result: list[Any] = []
-        await _park(("thread", result, work))
+        await _wait_for_event(("thread", result, work))
         (value,) = result
         if isinstance(value, BaseException):
             raise value
         return value
 
-    def spawn(self, coroutine: Work) -> Task:
+    def spawn_task(self, coroutine: Work) -> Task:
         """Start a conversation: it runs at once, until it waits."""
         task = Task(coroutine)
         self.tasks.add(task)
-        self._step(task, True)
+        self._resume_task(task, True)
         return task
 
-    def when_idle(self, work: Callable[[], None]) -> None:
+    def run_when_idle(self, work: Callable[[], None]) -> None:
         """Do something when no conversation can go on; at the end at the latest."""
         self._later.append(work)
 
-    def catch_up(self) -> None:
+    def run_deferred_work(self) -> None:
         """Do now what was put off."""
         later, self._later = self._later, []
         for work in later:
             work()
 
-    def cancel(self, task: Task) -> None:
+    def cancel_task(self, task: Task) -> None:
         """End a conversation where it waits; one that runs right now, or has started the one that does, is ending by itself."""
         if task in self.tasks and not task.runs:
-            self._unwait(task)
-            self._step(task, CancelledError())
+            self._clear_waits(task)
+            self._resume_task(task, CancelledError())
 
     # --- running
 
-    def run(self) -> None:
+    def run_until_stopped(self) -> None:
         """Until `stop` is called."""
         while not self._stopped:
-            self._turn()
+            self._run_one_turn()
 
-    def stop(self) -> None:
+    def stop_loop(self) -> None:
         """From any thread."""
         self._stopped = True
-        self._poke()
+        self._wake_loop()
 
     def close(self) -> None:
         """End every conversation, so that each may say its last word."""
         for task in tuple(self.tasks):
-            self.cancel(task)
-        self.catch_up()
+            self.cancel_task(task)
+        self.run_deferred_work()
         self._epoll.close()
         posix.close(self._wake)
         posix.close(self._woken)
         self.mover.close()
 
-    def _turn(self) -> None:
+    def _run_one_turn(self) -> None:
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             _, _, turn, task = heappop(self._timers)
             if task.waiting and task.turn == turn:
-                self._wakeup(task, in_time=False)
+                self._schedule_task(task, in_time=False)
         timeout = 0.0 if self._ready or self._later else max(0.0, self._timers[0][0] - now) if self._timers else -1
         try:
             events = self._epoll.poll(timeout, 256)
         except InterruptedError:
             events = []
-        self._notice(events)
+        self._dispatch_socket_events(events)
         if self._later and (len(self._later) > _PUT_OFF or not self._ready):
-            self.catch_up()
+            self.run_deferred_work()
         for _ in range(len(self._ready)):
             task, in_time = self._ready.popleft()
             if task in self.tasks:
-                self._step(task, in_time)
+                self._resume_task(task, in_time)
 
-    def _notice(self, events: list[tuple[int, int]]) -> None:
+    def _dispatch_socket_events(self, events: list[tuple[int, int]]) -> None:
         for fd, event in events:
             if fd == self._wake:
-                self._collect()
+                self._collect_thread_results()
                 continue
             if event & ~select.EPOLLOUT and fd in self._readers:
-                self._wakeup(self._readers[fd], in_time=True)
+                self._schedule_task(self._readers[fd], in_time=True)
                 if fd in self._preferred:
                     self._ready.rotate()
             if event & ~(select.EPOLLIN | select.EPOLLRDHUP) and fd in self._writers:
-                self._wakeup(self._writers[fd], in_time=True)
+                self._schedule_task(self._writers[fd], in_time=True)
 
-    def _wakeup(self, task: Task, *, in_time: bool) -> None:
-        self._unwait(task)
+    def _schedule_task(self, task: Task, *, in_time: bool) -> None:
+        self._clear_waits(task)
         self._ready.append((task, in_time))
 
-    def _unwait(self, task: Task) -> None:
+    def _clear_waits(self, task: Task) -> None:
         task.waiting = False
         for table, fds in ((self._readers, task.reads), (self._writers, task.writes)):
             for fd in fds:
@@ -208,7 +208,7 @@ class Loop:
                     del table[fd]
         task.reads = task.writes = ()
 
-    def _step(self, task: Task, value: bool | BaseException) -> None:  # noqa: FBT001
+    def _resume_task(self, task: Task, value: bool | BaseException) -> None:  # noqa: FBT001
         task.runs = True
         try:
             what = task.coroutine.throw(value) if isinstance(value, BaseException) else task.coroutine.send(value if task.turn else None)
@@ -220,7 +220,7 @@ class Loop:
         task.turn += 1
         if what[0] == "thread":
             self._to_look.append((task, what[1], what[2]))
-            self._look()
+            self._start_lookup_threads()
             return
         _, task.reads, task.writes, seconds = what
         task.waiting = True
@@ -238,33 +238,33 @@ class Loop:
 
     # --- threads
 
-    def _look(self) -> None:
+    def _start_lookup_threads(self) -> None:
         while self._to_look and self._looking < _LOOKUPS:
             task, result, work = self._to_look.popleft()
             if task not in self.tasks:
                 continue
             self._looking += 1
             try:
-                _thread.start_new_thread(self._work, (task, result, work))
+                _thread.start_new_thread(self._run_thread_work, (task, result, work))
             except RuntimeError:
                 # A command may use up the processes that its user may have.
                 self._found.append((task, result, OSError(errno.EAGAIN, "no thread for a lookup")))
-                self._poke()
+                self._wake_loop()
 
-    def _work(self, task: Task, result: list[Any], work: Callable[[], Any]) -> None:
+    def _run_thread_work(self, task: Task, result: list[Any], work: Callable[[], Any]) -> None:
         try:
             value = work()
         except BaseException as failed:  # noqa: BLE001  it is raised where it was asked for
             value = failed
         self._found.append((task, result, value))
-        self._poke()
+        self._wake_loop()
 
-    def _poke(self) -> None:
+    def _wake_loop(self) -> None:
         # Full, or closed with the loop: either way nobody waits for this.
         with Ignored(OSError):
             posix.write(self._woken, b"!")
 
-    def _collect(self) -> None:
+    def _collect_thread_results(self) -> None:
         with Ignored(BlockingIOError):
             while posix.read(self._wake, 4096):
                 pass
@@ -274,4 +274,4 @@ class Loop:
             result.append(value)
             if task in self.tasks:
                 self._ready.append((task, True))
-        self._look()
+        self._start_lookup_threads()

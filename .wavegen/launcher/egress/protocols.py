@@ -118,7 +118,7 @@ class Request:
         self.upgrade = b""
         self.rest = b""
 
-    def head(self, host: bytes, *, absolute: bool = False, extra: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
+    def build_forwarded_head(self, host: bytes, *, absolute: bool = False, extra: tuple[tuple[bytes, bytes], ...] = ()) -> bytes:
         """As it is passed on: its host is the one that was judged, and its connection ends with it."""
         path = b"http://" + host + self.path if absolute else self.path
         lines = [self.method + b" " + path + b" HTTP/1." + self.minor, b"Host: " + host]
@@ -139,11 +139,11 @@ def http_head(data: bytes, most: int = HEAD_MAX) -> tuple[list[bytes], bytes] | 
     return (head.split(b"\r\n"), data[end + 4 :]) if end >= 0 else None
 
 
-def _fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
-    return [_field(line) for line in lines]
+def _parse_header_fields(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
+    return [_parse_header_field(line) for line in lines]
 
 
-def _field(line: bytes) -> tuple[bytes, bytes]:
+def _parse_header_field(line: bytes) -> tuple[bytes, bytes]:
     # No expression that could look at a character twice: a command chooses what stands here.
     name, colon, value = line.partition(b":")
     if not colon or not _consists_of(name, _TOKEN, len(name)) or value.translate(None, _CONTROLS) != value:
@@ -160,17 +160,17 @@ def http_request(data: bytes) -> Request | None:
         return None
     lines, rest = found
     method, asked, minor = _request_line(lines[0])
-    fields = _fields(lines[1:])
+    fields = _parse_header_fields(lines[1:])
     if method == b"TRACE":
         raise BadMessageError("TRACE would show what others added", "405 Method Not Allowed")
     if method == b"CONNECT":
         request = Request(method, asked, b"", minor)
     else:
-        authority, path = _absolute(asked)
+        authority, path = _split_absolute_url(asked)
         request = Request(method, authority, path if path.startswith(b"/") else b"/" + path, minor)
         if b"#" in path:
             raise BadMessageError("a fragment is not sent")
-    _frame(request, fields)
+    _apply_header_fields(request, fields)
     request.rest = rest
     return request
 
@@ -190,7 +190,7 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, bytes]:
     raise BadMessageError("the request line is malformed")
 
 
-def _absolute(asked: bytes) -> tuple[bytes, bytes]:
+def _split_absolute_url(asked: bytes) -> tuple[bytes, bytes]:
     """The authority of http://host/path, and what follows it."""
     rest = asked[7:]
     end = min((at for at in map(rest.find, (b"/", b"?", b"#")) if at >= 0), default=len(rest))
@@ -199,7 +199,7 @@ def _absolute(asked: bytes) -> tuple[bytes, bytes]:
     return rest[:end], rest[end:] or b"/"
 
 
-def _frame(request: Request, fields: list[tuple[bytes, bytes]]) -> None:
+def _apply_header_fields(request: Request, fields: list[tuple[bytes, bytes]]) -> None:
     """How long its body is, and which of its headers go on."""
     by_name: dict[bytes, list[bytes]] = {}
     for name, value in fields:
@@ -229,13 +229,13 @@ def _frame(request: Request, fields: list[tuple[bytes, bytes]]) -> None:
 def _same_host(value: bytes, request: Request) -> bool:
     default = b":443" if request.method == b"CONNECT" else b":80"
 
-    def canonical(text: bytes) -> bytes:
+    def canonical_authority(text: bytes) -> bytes:
         text = text.lower()
         host, colon, port = (text, b"", b"") if text.endswith(b"]") else text.rpartition(b":") if b":" in text else (text, b"", b"")
         host = host.removesuffix(b".")
         return host + (colon + port if colon + port not in (b"", default) else b"")
 
-    said, asked = canonical(value), canonical(request.authority)
+    said, asked = canonical_authority(value), canonical_authority(request.authority)
     # Some clients (java.net.http) leave the port out there, whatever it is.
     return said == asked or (request.method == b"CONNECT" and said == asked.rpartition(b":")[0])
 
@@ -274,7 +274,7 @@ class Chunks:
         self._state = "size"
         self.done = False
 
-    def take(self, data: bytes) -> int:
+    def count_body_bytes(self, data: bytes) -> int:
         """How many of these bytes belong to the body. Raises BadMessageError."""
         at = 0
         while at < len(data) and not self.done:
@@ -293,10 +293,10 @@ class Chunks:
                 raise BadMessageError("a line of a chunk is too long")
             if end >= 0:
                 line, self._line = self._line, b""
-                self._next(line)
+                self._process_chunk_line(line)
         return at
 
-    def _next(self, line: bytes) -> None:
+    def _process_chunk_line(self, line: bytes) -> None:
         if self._state == "end":
             if line != b"\r\n":
                 raise BadMessageError("a chunk is longer than it says")
@@ -310,7 +310,7 @@ class Chunks:
         elif line == b"\r\n":
             self.done = True
         else:
-            _field(line.removesuffix(b"\r\n"))
+            _parse_header_field(line.removesuffix(b"\r\n"))
 
 
 # --- SOCKS5 (RFC 1928)
@@ -378,16 +378,16 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
 
-    def take(self, count: int) -> bytes:
+    def take_bytes(self, count: int) -> bytes:
         if self.at + count > len(self.data):
             raise BadMessageError("the ClientHello is malformed")
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def vector(self, width: int) -> bytes:
-        return self.take(int.from_bytes(self.take(width), "big"))
+    def take_vector(self, width: int) -> bytes:
+        return self.take_bytes(int.from_bytes(self.take_bytes(width), "big"))
 
-    def end(self) -> bool:
+    def is_at_end(self) -> bool:
         return self.at == len(self.data)
 
 
@@ -398,7 +398,7 @@ class ClientHello:
         self._raw = bytearray()
         self._hello = bytearray()
 
-    def feed(self, data: bytes) -> tuple[bytes, ...] | None:
+    def feed_bytes(self, data: bytes) -> tuple[bytes, ...] | None:
         """The server names, one or none, as soon as it is whole.
 
         Raises BadMessageError for what is not the beginning of TLS 1.0 to 1.3. With an encrypted one (ECH) it is the
@@ -407,7 +407,7 @@ class ClientHello:
         raw, hello = self._raw, self._hello
         raw += data
         at = 0
-        while not self._whole():
+        while not self._is_complete():
             header = bytes(raw[at : at + 5])
             if header[:1] not in (b"", bytes((_HANDSHAKE,))) or header[1:2] not in (b"", b"\3"):
                 raise BadMessageError("not TLS")
@@ -423,42 +423,42 @@ class ClientHello:
             if hello[0] != _CLIENT_HELLO:
                 raise BadMessageError("not a ClientHello")
         del raw[:at]
-        return _server_names(_Reader(bytes(hello[4 : self._need()]))) if self._whole() else None
+        return _server_names(_Reader(bytes(hello[4 : self._expected_length()]))) if self._is_complete() else None
 
-    def _need(self) -> int:
+    def _expected_length(self) -> int:
         return 4 + int.from_bytes(self._hello[1:4], "big")
 
-    def _whole(self) -> bool:
+    def _is_complete(self) -> bool:
         if len(self._hello) < 4:
             return False
-        if self._need() > HELLO_MAX:
+        if self._expected_length() > HELLO_MAX:
             raise BadMessageError("the ClientHello is too long")
-        return len(self._hello) >= self._need()
+        return len(self._hello) >= self._expected_length()
 
 
 def _server_names(hello: _Reader) -> tuple[bytes, ...]:
-    hello.take(2 + 32)
-    hello.vector(1)
-    hello.vector(2)
-    hello.vector(1)
-    if hello.end():
+    hello.take_bytes(2 + 32)
+    hello.take_vector(1)
+    hello.take_vector(2)
+    hello.take_vector(1)
+    if hello.is_at_end():
         return ()
-    extensions = _Reader(hello.vector(2))
-    if not hello.end():
+    extensions = _Reader(hello.take_vector(2))
+    if not hello.is_at_end():
         raise BadMessageError("the ClientHello is malformed")
     found: list[bytes] = []
     seen: set[bytes] = set()
-    while not extensions.end():
-        kind, body = extensions.take(2), extensions.vector(2)
+    while not extensions.is_at_end():
+        kind, body = extensions.take_bytes(2), extensions.take_vector(2)
         if kind in seen:
             raise BadMessageError("an extension stands twice")
         seen.add(kind)
         if int.from_bytes(kind, "big") == _SERVER_NAME:
-            listed = _Reader(_Reader(body).vector(2))
+            listed = _Reader(_Reader(body).take_vector(2))
             if len(body) != 2 + len(listed.data):
                 raise BadMessageError("the server name is malformed")
-            while not listed.end():
-                (sort,), name = listed.take(1), listed.vector(2)
+            while not listed.is_at_end():
+                (sort,), name = listed.take_bytes(1), listed.take_vector(2)
                 if sort != _HOST_NAME or found:
                     raise BadMessageError("there must be one server name")
                 found.append(name)

@@ -39,11 +39,11 @@ class Pool:
         """Whether the loopback inside was given addresses: of this network, and those that are listed as such."""
         self._base = int.from_bytes(first, "big") >> 32 - length << 32 - length
 
-    def address(self, number: int) -> bytes:
+    def address_for_number(self, number: int) -> bytes:
         """The address that stands for the name of that number."""
         return (self._base + 257 + number).to_bytes(4, "big")
 
-    def holds(self, address: bytes) -> bool:
+    def contains_address(self, address: bytes) -> bool:
         """Whether an address stands for a name, or could."""
         return len(address) == 4 and int.from_bytes(address, "big") >> 32 - self.length == self._base >> 32 - self.length
 
@@ -63,7 +63,7 @@ class Rule:
 
     def __init__(self, entry: str, origin: str, flags: str = "", find_line: Callable[[str, str], str] | None = None) -> None:
         """`entry` as the manifest has it, canonical: host, *.host, host:22, host:*, an address. `find_line`: gives the line for the origin and the entry."""
-        host, port = _split(entry)
+        host, port = _split_entry(entry)
         self.wildcard = host.startswith("*.")
         self.host = host[2:] if self.wildcard else host
         self.port = port
@@ -72,25 +72,25 @@ class Rule:
         self.allow_private = "private" in chosen
         self.allow_no_sni = "no-sni" in chosen
         self.tls = "no-tls" not in chosen
-        found = names.target(self.host.encode())
+        found = names.parse_target(self.host.encode())
         self.address = found.address
 
     def __str__(self) -> str:
         return ("*." if self.wildcard else "") + self.host + (f":{self.port}" if self.port else "")
 
     @property
-    def line(self) -> str:
+    def manifest_location(self) -> str:
         """Where it stands, looked up only here: most rules are never spoken of."""
         return self.find_line(self.origin, str(self)) if self.find_line else self.origin
 
-    def on(self, port: int) -> bool:
+    def allows_port(self, port: int) -> bool:
         """Whether it lets this port through."""
         if self.port == "*":
             return True
         return port == int(self.port) if self.port else port in DEFAULT_PORTS
 
 
-def _split(entry: str) -> tuple[str, str]:
+def _split_entry(entry: str) -> tuple[str, str]:
     if entry.startswith("["):
         host, _, rest = entry.partition("]")
         return f"{host}]", rest[1:]
@@ -122,7 +122,7 @@ class _Index:
             else:
                 (self.below if rule.wildcard else self.exact).setdefault(rule.host, []).append(rule)
 
-    def find(self, target: names.Target) -> list[Rule]:
+    def find_matching_rules(self, target: names.Target) -> list[Rule]:
         """Every rule about a host, the nearest first."""
         if target.address:
             return self.addresses.get(target.address, [])
@@ -148,33 +148,33 @@ class Rules:
         self._deny = _Index(self.deny)
         self._any = Rule("any:*", "network: open")
 
-    def ports(self) -> tuple[int, ...]:
+    def listener_ports(self) -> tuple[int, ...]:
         """Where something listens, so that programs need no proxy."""
         found: set[int] = set(CUSTOMARY) if self.anything else set()
         for rule in self.allow:
             found |= set(CUSTOMARY) if rule.port == "*" else {int(rule.port)} if rule.port else DEFAULT_PORTS
         return tuple(sorted(found))
 
-    def listed(self) -> tuple[str, ...]:
+    def listed_names(self) -> tuple[str, ...]:
         """Names that are listed as such; each has its address from the start."""
         return tuple(dict.fromkeys(rule.host for rule in self.allow if not rule.wildcard and not rule.address))
 
-    def places(self) -> tuple[tuple[bytes, int], ...]:
+    def listener_addresses(self) -> tuple[tuple[bytes, int], ...]:
         """Where something listens: an address and a port, 0.0.0.0 for every one.
 
         A port that the command may want for itself is taken only at the addresses of the names that it is listed for.
         """
-        reserved = {name: self.pool.address(number) for number, name in enumerate(self.listed())}
+        reserved = {name: self.pool.address_for_number(number) for number, name in enumerate(self.listed_names())}
         found: list[tuple[bytes, int]] = []
-        for port in self.ports():
+        for port in self.listener_ports():
             about = [rule for rule in self.allow if rule.port == str(port)]
             if port < UNPRIVILEGED or any(rule.wildcard for rule in about):
                 found.append((ANY, port))
             else:
-                found += [(rule.address or reserved[rule.host], port) for rule in about if not rule.address or rule.address in self.addresses()]
+                found += [(rule.address or reserved[rule.host], port) for rule in about if not rule.address or rule.address in self.assignable_addresses()]
         return tuple(dict.fromkeys(found))
 
-    def addresses(self) -> tuple[bytes, ...]:
+    def assignable_addresses(self) -> tuple[bytes, ...]:
         """Addresses that are listed as such, but for those that no interface of the shell could have, or has already.
 
         Others are reached by the proxies alone.
@@ -182,38 +182,38 @@ class Rules:
         if not self.pool.widened:
             return ()
         listed = dict.fromkeys(rule.address for rule in self.allow if rule.address)
-        return tuple(address for address in listed if names.kind(address) != names.NEVER and not self.pool.holds(address))
+        return tuple(address for address in listed if names.classify_address(address) != names.NEVER and not self.pool.contains_address(address))
 
-    def known(self, target: names.Target) -> Decision:
+    def decide_on_any_port(self, target: names.Target) -> Decision:
         """Whether a host may be asked at all, on whatever port."""
-        denied = [rule for rule in self._deny.find(target) if rule.port in ("", "*")]
+        denied = [rule for rule in self._deny.find_matching_rules(target) if rule.port in ("", "*")]
         if denied:
             return Decision(allowed=False, reason="denied", rule=denied[0])
-        return self._listed(target, None)
+        return self._decide_by_allowlist(target, None)
 
-    def decide(self, target: names.Target, port: int) -> Decision:
+    def decide_connection(self, target: names.Target, port: int) -> Decision:
         """Whether a host may be asked on a port, by which rule, and why not: the one answer for launcher, plan, explain and probes.
 
         Deny beats allow; names are compared by whole labels. The addresses that a name leads to are judged once they are known (`judge`).
         """
-        for rule in self._deny.find(target):
-            if not rule.port or rule.on(port):
+        for rule in self._deny.find_matching_rules(target):
+            if not rule.port or rule.allows_port(port):
                 return Decision(allowed=False, reason="denied", rule=rule)
         if is_own_loopback(target):
             return Decision(allowed=port in self.loopback, reason="" if port in self.loopback else "loopback-port", rule=self.loopback.get(port))
-        return self._listed(target, port)
+        return self._decide_by_allowlist(target, port)
 
-    def _listed(self, target: names.Target, port: int | None) -> Decision:
-        about = self._allow.find(target)
-        found = [rule for rule in about if port is None or rule.on(port)]
+    def _decide_by_allowlist(self, target: names.Target, port: int | None) -> Decision:
+        about = self._allow.find_matching_rules(target)
+        found = [rule for rule in about if port is None or rule.allows_port(port)]
         if target.name in METADATA_NAMES:
             found = [rule for rule in found if rule.allow_private and not rule.wildcard]
             return Decision(allowed=True, rule=found[0]) if found else Decision(allowed=False, reason="metadata")
-        if target.name and special_names.is_local(target.name):
-            found = [rule for rule in found if rule.allow_private and not special_names.is_loopback(target.name)]
+        if target.name and special_names.is_local_name(target.name):
+            found = [rule for rule in found if rule.allow_private and not special_names.is_loopback_name(target.name)]
             return Decision(allowed=True, rule=found[0]) if found else Decision(allowed=False, reason="local-name")
         if target.address and found:
-            reasons = [unfit(rule, target.address) for rule in found]
+            reasons = [rule_refusal_reason(rule, target.address) for rule in found]
             rule, reason = (found[reasons.index("")], "") if "" in reasons else (found[0], reasons[0])
             return Decision(allowed=not reason, reason=reason, rule=rule)
         if found:
@@ -224,23 +224,23 @@ class Rules:
             return Decision(allowed=False, reason="port", rule=about[0])
         return Decision(allowed=False, reason="literal" if target.address else "not-listed")
 
-    def is_loopback(self, rule: Rule) -> bool:
+    def is_loopback_rule(self, rule: Rule) -> bool:
         """Whether a rule is about the host's own loopback."""
         return self.loopback.get(int(rule.port or 0) if rule.port != "*" else 0) is rule
 
-    def judge(self, rule: Rule, address: bytes, port: int) -> str:
+    def address_refusal_reason(self, rule: Rule, address: bytes, port: int) -> str:
         """Why an address that a name has led to must not be reached; empty where it may.
 
         Of a name with several addresses every one must pass: whoever may add an address would else choose.
         """
-        address = names.plain(address)
-        if self.is_loopback(rule):
+        address = names.unmap_ipv4_address(address)
+        if self.is_loopback_rule(rule):
             return "" if address in LOOPBACK else "not-public"
-        if any(denied.port in ("", "*") or denied.on(port) for denied in self._deny.addresses.get(address, ())):
+        if any(denied.port in ("", "*") or denied.allows_port(port) for denied in self._deny.addresses.get(address, ())):
             return "denied"
-        if names.kind(address) in (names.PUBLIC, names.PRIVATE) and is_own(address):
+        if names.classify_address(address) in (names.PUBLIC, names.PRIVATE) and is_own_address(address):
             return "own-address"
-        return unfit(rule, address)
+        return rule_refusal_reason(rule, address)
 
 
 def is_own_loopback(target: names.Target) -> bool:
@@ -248,9 +248,9 @@ def is_own_loopback(target: names.Target) -> bool:
     return target.name == "localhost" or target.address in LOOPBACK
 
 
-def unfit(rule: Rule, address: bytes) -> str:
+def rule_refusal_reason(rule: Rule, address: bytes) -> str:
     """Why a rule does not let an address through, whoever's it is here; empty where it does. Pure."""
-    found = names.kind(address)
+    found = names.classify_address(address)
     if found == names.METADATA:
         by_itself = rule.address == address or (not rule.wildcard and rule.host in METADATA_NAMES)
         return "" if by_itself and rule.allow_private else "metadata"
@@ -259,10 +259,10 @@ def unfit(rule: Rule, address: bytes) -> str:
     return "" if found == names.PUBLIC or rule.allow_private else "not-public"
 
 
-def is_own(address: bytes) -> bool:
+def is_own_address(address: bytes) -> bool:
     """Whether an address is one of this host's: those alone can be bound (bind(2), EADDRNOTAVAIL)."""
     family = socket.AF_INET if len(address) == 4 else socket.AF_INET6
-    text = names.shown(address)
+    text = names.format_address(address)
     probe = None
     try:
         probe = socket.socket(family, socket.SOCK_DGRAM)

@@ -22,9 +22,9 @@ from .connect import HANDSHAKE, Reach, RefusedError, Upstream
 from .dns import Names
 from .log import Log
 from .loop import Loop
-from .messages import advice, because
+from .messages import explain_refusal, reason_in_words
 from .rules import TLS_PORT, Rule, Rules
-from .streams import Ignored, Stream, narrow, pump, tune_near
+from .streams import Ignored, Stream, limit_receive_buffer, pump_stream, tune_local_listener
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,40 +71,40 @@ class Connection:
         self.over = False
         self._written = False
 
-    def sent(self, count: int) -> None:
+    def count_sent_bytes(self, count: int) -> None:
         """Bytes from the client to the server."""
         self.up += count
         self.last = time.monotonic()
 
-    def received(self, count: int) -> None:
+    def count_received_bytes(self, count: int) -> None:
         """Bytes from the server to the client."""
         self.down += count
         self.last = time.monotonic()
 
     def write_refusal(self, reason: str) -> None:
         """Write down a refusal before it is answered: what the client asks next is then written below it."""
-        self._write("error" if reason in _UNREACHED else "deny", reason)
+        self._write_decision_once("error" if reason in _UNREACHED else "deny", reason)
 
-    def _write(self, verdict: str, reason: str) -> None:
+    def _write_decision_once(self, verdict: str, reason: str) -> None:
         if not self._written:
             self._written = True
             self.egress.write_decision(self, verdict, reason)
 
-    def finish(self, verdict: str, reason: str = "", *, reset: bool = False) -> None:
+    def finish_connection(self, verdict: str, reason: str = "", *, reset: bool = False) -> None:
         """The end: written down, closed. Once."""
         if self.over:
             return
         self.over = True
         for task in self.tasks:
-            self.egress.loop.cancel(task)
+            self.egress.loop.cancel_task(task)
         if reset and self.server:
             # What has not left yet never will.
-            self.up, self.down = max(0, self.up - self.server.unsent()), max(0, self.down - self.client.unsent())
+            self.up, self.down = max(0, self.up - self.server.count_unsent_bytes()), max(0, self.down - self.client.count_unsent_bytes())
         for stream in (self.client, self.server):
             if stream:
-                stream.reset() if reset else stream.close()
-        self.egress.forget(self)
-        self._write(verdict, reason)
+                stream.reset_connection() if reset else stream.close()
+        self.egress.forget_connection(self)
+        self._write_decision_once(verdict, reason)
 
 
 class Egress:
@@ -130,23 +130,23 @@ class Egress:
 
     # --- running
 
-    def serve(self, listeners: Iterable[tuple[str, socket.socket]]) -> None:
+    def serve_listeners(self, listeners: Iterable[tuple[str, socket.socket]]) -> None:
         """Answer on sockets, each with what it is for, until the loop is stopped."""
         for purpose, sock in listeners:
-            self.loop.watch(sock)
-            self.loop.prefer(sock)
+            self.loop.register_socket(sock)
+            self.loop.prioritize_socket(sock)
             if purpose == "dns-udp":
-                self.loop.spawn(self._datagrams(sock))
+                self.loop.spawn_task(self._serve_dns_datagrams(sock))
             else:
-                tune_near(sock)
-                self.loop.spawn(self._accept(purpose, sock))
-        self.loop.spawn(self._sweep())
-        self.loop.run()
+                tune_local_listener(sock)
+                self.loop.spawn_task(self._accept_clients(purpose, sock))
+        self.loop.spawn_task(self._end_idle_connections())
+        self.loop.run_until_stopped()
         for connection in tuple(self._connections):
-            connection.finish("allow" if connection.halves else "error", "ended")
-        self.loop.catch_up()
+            connection.finish_connection("allow" if connection.halves else "error", "ended")
+        self.loop.run_deferred_work()
 
-    def forget(self, connection: Connection) -> None:
+    def forget_connection(self, connection: Connection) -> None:
         """A connection has ended."""
         self._connections.discard(connection)
 
@@ -154,345 +154,354 @@ class Egress:
         """A line in the log, when nobody waits; in the order of the calls."""
         if not connection.name and reason in ("", "ended", "timeout"):
             return  # nobody was asked for
-        if verdict != "allow" and self.log.lately(connection.via, connection.name, connection.port, reason):
+        if verdict != "allow" and self.log.was_logged_recently(connection.via, connection.name, connection.port, reason):
             return
         # Whoever connects next must not wait for this line.
-        line = partial(self.log.write, verdict, connection.via, connection.name, reason, rule=connection.rule, port=connection.port)
+        line = partial(self.log.write_log_entry, verdict, connection.via, connection.name, reason, rule=connection.rule, port=connection.port)
         moved, seconds = (connection.up, connection.down), time.monotonic() - connection.started
-        self.loop.when_idle(partial(line, address=connection.address, moved=moved, seconds=seconds))
+        self.loop.run_when_idle(partial(line, address=connection.address, moved=moved, seconds=seconds))
 
-    async def _sweep(self) -> None:
+    async def _end_idle_connections(self) -> None:
         while True:
-            await self.loop.sleep(5)
+            await self.loop.sleep_seconds(5)
             now = time.monotonic()
             for connection in tuple(self._connections):
                 if connection.halves and now - connection.last > (IDLE if connection.halves > 1 else HALF_CLOSED):
-                    connection.finish("allow", "timeout", reset=True)
+                    connection.finish_connection("allow", "timeout", reset=True)
 
-    async def _accept(self, purpose: str, listener: socket.socket) -> None:
-        answer = {"proxy": self._proxied, "direct": self._directly, "dns-tcp": self._asked_by_tcp}[purpose]
+    async def _accept_clients(self, purpose: str, listener: socket.socket) -> None:
+        answer = {"proxy": self._serve_proxy_client, "direct": self._serve_direct_client, "dns-tcp": self._serve_dns_over_tcp}[purpose]
         turns = 0
         while True:
             turns += 1
             if turns % _ACCEPTED == 0:
-                await self.loop.sleep(0)
+                await self.loop.sleep_seconds(0)
             try:
                 handle, peer = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001  accept() is of the slow module
                 sock = socket.socket(listener.family, listener.type, listener.proto, handle)
             except BlockingIOError:
-                await self.loop.readable(listener)
+                await self.loop.wait_readable(listener)
                 continue
             except OSError as failed:
                 # Too few descriptors, most likely; whatever it is, others have their turn.
-                await self.loop.sleep(0.1 if failed.errno != errno.ECONNABORTED else 0)
+                await self.loop.sleep_seconds(0.1 if failed.errno != errno.ECONNABORTED else 0)
                 continue
             if self._admit and not self._admit(sock.getsockname(), peer):
                 sock.close()
                 continue
             try:
-                self.loop.watch(sock)
+                self.loop.register_socket(sock)
             except OSError:  # more than max_user_watches (epoll(7))
                 sock.close()
                 continue
             client = Stream(self.loop, sock)
             connection = Connection(self, client, "direct" if purpose == "direct" else "dns" if purpose == "dns-tcp" else "connect")
-            if len(self._connections) >= CONNECTIONS and not self._made_room():
+            if len(self._connections) >= CONNECTIONS and not self._evict_idle_connection():
                 if purpose == "proxy":
                     with Ignored(OSError):
                         sock.send(_http_answer("429 Too Many Requests", "too many connections at once"))
-                connection.finish("deny", "limit", reset=purpose != "proxy")
+                connection.finish_connection("deny", "limit", reset=purpose != "proxy")
                 continue
             self._connections.add(connection)
-            self.loop.spawn(self._guarded(connection, answer))
+            self.loop.spawn_task(self._handle_connection(connection, answer))
 
-    def _made_room(self) -> bool:
+    def _evict_idle_connection(self) -> bool:
         """End the connection that has been idle longest, if it has been for long: sooner where one end is gone."""
         now = time.monotonic()
         waiting = [one for one in self._connections if one.halves and now - one.last > (_STALE if one.halves == 1 else _QUIET)]
         if waiting:
-            min(waiting, key=lambda one: one.last).finish("allow", "timeout", reset=True)
+            min(waiting, key=lambda one: one.last).finish_connection("allow", "timeout", reset=True)
         return bool(waiting)
 
-    async def _guarded(self, connection: Connection, work: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
+    async def _handle_connection(self, connection: Connection, work: Callable[[Connection], Coroutine[Any, Any, None]]) -> None:
         """Whatever happens to one connection ends that alone."""
         try:
             await work(connection)
         except RefusedError as refused:
             connection.write_refusal(str(refused))
-            connection.finish("deny", str(refused), reset=connection.via == "direct")
+            connection.finish_connection("deny", str(refused), reset=connection.via == "direct")
         except TimeoutError:
-            connection.finish("error", "timeout", reset=True)
+            connection.finish_connection("error", "timeout", reset=True)
         except _PROBLEMS:
-            connection.finish("error", "ended", reset=True)
+            connection.finish_connection("error", "ended", reset=True)
         except Exception as failed:  # noqa: BLE001  the others go on
-            _bug(failed)
-            connection.finish("error", "ended", reset=True)
+            _report_launcher_fault(failed)
+            connection.finish_connection("error", "ended", reset=True)
         finally:
             if not connection.halves:
-                connection.finish("error", "ended")
+                connection.finish_connection("error", "ended")
 
-    async def _datagrams(self, sock: socket.socket) -> None:
+    async def _serve_dns_datagrams(self, sock: socket.socket) -> None:
         while True:
             for _ in range(64):
                 try:
                     data, peer = sock.recvfrom(4096)
                 except BlockingIOError:
-                    await self.loop.readable(sock)
+                    await self.loop.wait_readable(sock)
                     break
                 except OSError:
-                    await self.loop.sleep(0.1)
+                    await self.loop.sleep_seconds(0.1)
                     break
-                reply = self.names.answer(data)
+                reply = self.names.answer_dns_query(data)
                 if reply:
                     with Ignored(OSError):
                         sock.sendto(reply, peer)
             else:
-                await self.loop.sleep(0)
+                await self.loop.sleep_seconds(0)
 
-    async def _asked_by_tcp(self, connection: Connection) -> None:
+    async def _serve_dns_over_tcp(self, connection: Connection) -> None:
         client, data = connection.client, b""
         until = time.monotonic() + HANDSHAKE
         while time.monotonic() < until:
             while len(data) >= 2 and len(data) >= 2 + int.from_bytes(data[:2], "big"):
                 end = 2 + int.from_bytes(data[:2], "big")
-                reply = self.names.answer(data[2:end])
+                reply = self.names.answer_dns_query(data[2:end])
                 data = data[end:]
                 if not reply:
-                    return connection.finish("allow")
-                await client.send(len(reply).to_bytes(2, "big") + reply, HANDSHAKE)
-                await self.loop.sleep(0)
-            more = await client.more(HANDSHAKE)
+                    return connection.finish_connection("allow")
+                await client.send_bytes(len(reply).to_bytes(2, "big") + reply, HANDSHAKE)
+                await self.loop.sleep_seconds(0)
+            more = await client.receive_bytes(HANDSHAKE)
             if not more:
                 break
             data += more
-        return connection.finish("allow")
+        return connection.finish_connection("allow")
 
     # --- reaching
 
-    def _decided(self, connection: Connection, target: names.Target, port: int) -> Rule:
+    def _require_allowing_rule(self, connection: Connection, target: names.Target, port: int) -> Rule:
         """The rule that lets a host through. Raises RefusedError."""
         connection.name, connection.port = str(target), port
-        decision = self.rules.decide(target, port)
+        decision = self.rules.decide_connection(target, port)
         connection.rule = decision.rule
         if not decision.allowed or decision.rule is None:
             raise RefusedError(decision.reason)
         return decision.rule
 
-    async def _reached(self, connection: Connection, target: names.Target, port: int) -> Stream:
+    async def _connect_to_server(self, connection: Connection, target: names.Target, port: int) -> Stream:
         """The server, after every check that can be made before it is asked. Raises RefusedError."""
-        rule = self._decided(connection, target, port)
-        server, address = await self.reach.host(rule, target, port)
+        rule = self._require_allowing_rule(connection, target, port)
+        server, address = await self.reach.connect_to_host(rule, target, port)
         connection.address = address or None
-        return self._joined(connection, server)
+        return self._attach_server(connection, server)
 
-    def _joined(self, connection: Connection, server: Stream) -> Stream:
+    def _attach_server(self, connection: Connection, server: Stream) -> Stream:
         connection.server = server
         if len(self._connections) > _WIDE:
-            narrow(server.sock)
+            limit_receive_buffer(server.sock)
         return server
 
     # --- TLS
 
-    def _looked_at(self, rule: Rule, port: int) -> bool:
+    def _requires_tls_check(self, rule: Rule, port: int) -> bool:
         """Whether what is said must be TLS, to the name that was judged."""
-        return port == TLS_PORT and rule.tls and not self.rules.is_loopback(rule)
+        return port == TLS_PORT and rule.tls and not self.rules.is_loopback_rule(rule)
 
-    async def _checked(self, connection: Connection, target: names.Target) -> None:
+    async def _check_server_name(self, connection: Connection, target: names.Target) -> None:
         """On 443 the server name of the ClientHello must be the name that was judged. Raises RefusedError."""
         rule = connection.rule
-        if rule is None or not self._looked_at(rule, connection.port):
+        if rule is None or not self._requires_tls_check(rule, connection.port):
             return
         hello, said = wire.ClientHello(), bytearray()
         until = time.monotonic() + HANDSHAKE
         found = None
         while found is None:
-            data = await connection.client.more(until - time.monotonic())
+            data = await connection.client.receive_bytes(until - time.monotonic())
             if not data:
                 if said:
                     raise RefusedError("not-tls")
-                connection.finish("allow")  # somebody looked whether the port is open
+                connection.finish_connection("allow")  # somebody looked whether the port is open
                 raise EOFError
             said += data
             try:
-                found = hello.feed(data)
+                found = hello.feed_bytes(data)
             except wire.BadMessageError:
                 raise RefusedError("not-tls") from None
-        reason = _unfit(found, target, rule)
+        reason = _server_name_refusal(found, target, rule)
         if reason:
             with Ignored(OSError):
-                await connection.client.send(b"\x15\x03\x01\0\x02\x02\x70", 1.0)  # alert: fatal, unrecognized_name
+                await connection.client.send_bytes(b"\x15\x03\x01\0\x02\x02\x70", 1.0)  # alert: fatal, unrecognized_name
             raise RefusedError(reason)
-        connection.client.keep(bytes(said))
+        connection.client.push_back_bytes(bytes(said))
 
     # --- relaying
 
-    def _relay(self, connection: Connection) -> None:
+    def _relay_both_ways(self, connection: Connection) -> None:
         """Both directions at once, as a server may speak first; each ends on its own."""
         client, server = connection.client, connection.server
         if server is None:
             return
         connection.halves = 2
         connection.last = time.monotonic()
-        for source, sink, counted in ((client, server, connection.sent), (server, client, connection.received)):
+        for source, sink, counted in ((client, server, connection.count_sent_bytes), (server, client, connection.count_received_bytes)):
             if not connection.over:
-                connection.tasks.add(self.loop.spawn(self._half(connection, partial(pump, source, sink, counted))))
+                connection.tasks.add(self.loop.spawn_task(self._relay_one_way(connection, partial(pump_stream, source, sink, counted))))
 
-    async def _half(self, connection: Connection, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _relay_one_way(self, connection: Connection, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
             await work()
         except (*_PROBLEMS, wire.BadMessageError):
-            connection.finish("allow", reset=True)
+            connection.finish_connection("allow", reset=True)
         except Exception as failed:  # noqa: BLE001  the others go on
-            _bug(failed)
-            connection.finish("allow", reset=True)
+            _report_launcher_fault(failed)
+            connection.finish_connection("allow", reset=True)
         connection.halves -= 1
         if not connection.halves:
-            connection.finish("allow")
+            connection.finish_connection("allow")
 
     # --- ways in
 
-    async def _directly(self, connection: Connection) -> None:
+    async def _serve_direct_client(self, connection: Connection) -> None:
         """Somebody connected to an address that stands for a name."""
         place = connection.client.sock.getsockname()
-        address, port = names.plain(socket.inet_pton(connection.client.sock.family, place[0])), place[1]
-        target = self.names.meant(names.Target(address=address))
-        await self._reached(connection, target, port)
-        await self._checked(connection, target)
-        self._relay(connection)
+        address, port = names.unmap_ipv4_address(socket.inet_pton(connection.client.sock.family, place[0])), place[1]
+        target = self.names.name_for_reserved_address(names.Target(address=address))
+        await self._connect_to_server(connection, target, port)
+        await self._check_server_name(connection, target)
+        self._relay_both_ways(connection)
 
-    async def _proxied(self, connection: Connection) -> None:
+    async def _serve_proxy_client(self, connection: Connection) -> None:
         """A client of the proxy: SOCKS5 begins with 5, HTTP with a letter."""
-        data = await connection.client.more(HANDSHAKE)
+        data = await connection.client.receive_bytes(HANDSHAKE)
         if not data:
-            connection.finish("allow")
+            connection.finish_connection("allow")
         elif data[0] == wire.SOCKS:
             connection.via = "socks"
-            connection.client.keep(data)
-            await self._socks(connection)
+            connection.client.push_back_bytes(data)
+            await self._serve_socks_client(connection)
         else:
-            connection.client.keep(data)
-            await self._http(connection)
+            connection.client.push_back_bytes(data)
+            await self._serve_http_client(connection)
 
-    async def _socks(self, connection: Connection) -> None:
+    async def _serve_socks_client(self, connection: Connection) -> None:
         client = connection.client
-        method, rest = await connection.client.gather(wire.socks_greeting, HANDSHAKE)
-        client.keep(rest)
-        await client.send(bytes((wire.SOCKS, method)), HANDSHAKE)
+        method, rest = await connection.client.receive_message(wire.socks_greeting, HANDSHAKE)
+        client.push_back_bytes(rest)
+        await client.send_bytes(bytes((wire.SOCKS, method)), HANDSHAKE)
         if method == 255:
             raise RefusedError("bad-request")
         if method:
-            client.keep(await connection.client.gather(wire.socks_login, HANDSHAKE))
-            await client.send(b"\x01\0", HANDSHAKE)
-        code, host, port, rest = await connection.client.gather(wire.socks_request, HANDSHAKE)
-        client.keep(rest)
+            client.push_back_bytes(await connection.client.receive_message(wire.socks_login, HANDSHAKE))
+            await client.send_bytes(b"\x01\0", HANDSHAKE)
+        code, host, port, rest = await connection.client.receive_message(wire.socks_request, HANDSHAKE)
+        client.push_back_bytes(rest)
         try:
             if code != wire.GRANTED:
                 raise RefusedError("method" if code == wire.BAD_COMMAND else "bad-request")
             try:
                 connection.name, connection.port = host.decode("latin-1"), port
-                target = self.names.meant(names.target(host))
+                target = self.names.name_for_reserved_address(names.parse_target(host))
                 if not port:
                     raise names.BadNameError("no port")
             except names.BadNameError:
                 code = wire.NOT_ALLOWED
                 raise RefusedError("bad-name") from None
-            await self._reached(connection, target, port)
+            await self._connect_to_server(connection, target, port)
         except RefusedError as refused:
             connection.write_refusal(str(refused))
             code = code or _REASONS_OF_SOCKS.get(str(refused), wire.NOT_ALLOWED)
             with Ignored(OSError):
-                await client.send(wire.socks_reply(code), 1.0)
+                await client.send_bytes(wire.socks_reply(code), 1.0)
             raise
-        await client.send(wire.socks_reply(wire.GRANTED), HANDSHAKE)
-        await self._checked(connection, target)
-        self._relay(connection)
+        await client.send_bytes(wire.socks_reply(wire.GRANTED), HANDSHAKE)
+        await self._check_server_name(connection, target)
+        self._relay_both_ways(connection)
 
-    async def _http(self, connection: Connection) -> None:
+    async def _serve_http_client(self, connection: Connection) -> None:
         client, target = connection.client, None
         try:
-            request = await connection.client.gather(wire.http_request, HANDSHAKE)
+            request = await connection.client.receive_message(wire.http_request, HANDSHAKE)
             connection.via = "connect" if request.method == b"CONNECT" else "http"
             connection.name = request.authority.decode("latin-1")
-            target, port = names.authority(request.authority, port=0 if request.method == b"CONNECT" else 80)
-            target = self.names.meant(target)
-            client.keep(request.rest)
+            target, port = names.parse_authority(request.authority, port=0 if request.method == b"CONNECT" else 80)
+            target = self.names.name_for_reserved_address(target)
+            client.push_back_bytes(request.rest)
             if request.method != b"CONNECT":
-                await self._one_request(connection, request, target, port)
+                await self._relay_plain_request(connection, request, target, port)
                 return
-            await self._reached(connection, target, port)
+            await self._connect_to_server(connection, target, port)
         except wire.BadMessageError as bad:
             reason = "method" if bad.status.startswith("405") else "bad-request"
             connection.write_refusal(reason)
-            await self._answer(connection, bad.status, str(bad))
+            await self._send_http_error(connection, bad.status, str(bad))
             raise RefusedError(reason) from None
         except names.BadNameError as bad:
             connection.write_refusal("bad-name")
-            await self._answer(connection, "400 Bad Request", f"not host:port: {bad}")
+            await self._send_http_error(connection, "400 Bad Request", f"not host:port: {bad}")
             raise RefusedError("bad-name") from None
         except TimeoutError:
-            await self._answer(connection, "408 Request Timeout", "nothing came for too long")
+            await self._send_http_error(connection, "408 Request Timeout", "nothing came for too long")
             raise
         except RefusedError as refused:
             connection.write_refusal(str(refused))
             if str(refused) in _UNREACHED:
-                await self._answer(connection, "502 Bad Gateway", f"{connection.name}: {because(str(refused))}")
+                await self._send_http_error(connection, "502 Bad Gateway", f"{connection.name}: {reason_in_words(str(refused))}")
             elif target is not None:
-                await self._answer(
-                    connection, "403 Forbidden", advice(self.shell, str(refused), target, connection.port, connection.rule, listed=not self.rules.anything)
+                await self._send_http_error(
+                    connection,
+                    "403 Forbidden",
+                    explain_refusal(self.shell, str(refused), target, connection.port, connection.rule, listed=not self.rules.anything),
                 )
             raise
-        await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n", HANDSHAKE)
-        await self._checked(connection, target)
-        self._relay(connection)
+        await client.send_bytes(b"HTTP/1.1 200 Connection established\r\n\r\n", HANDSHAKE)
+        await self._check_server_name(connection, target)
+        self._relay_both_ways(connection)
 
-    async def _answer(self, connection: Connection, status: str, body: str) -> None:
+    async def _send_http_error(self, connection: Connection, status: str, body: str) -> None:
         with Ignored(OSError, TimeoutError):
-            await connection.client.send(_http_answer(status, body), 1.0)
-            connection.client.finish()
+            await connection.client.send_bytes(_http_answer(status, body), 1.0)
+            connection.client.shut_down_writing()
             # What was sent is lost where something unread is left when it is closed.
             until = time.monotonic() + 0.5
             for _ in range(16):
-                if not await connection.client.more(max(0.0, until - time.monotonic())):
+                if not await connection.client.receive_bytes(max(0.0, until - time.monotonic())):
                     break
 
     # --- plain HTTP
 
-    async def _one_request(self, connection: Connection, request: wire.Request, target: names.Target, port: int) -> None:
+    async def _relay_plain_request(self, connection: Connection, request: wire.Request, target: names.Target, port: int) -> None:
         """Pass on one request and its answer, then close: the next may be for another host."""
-        host = target.authority() + (f":{port}" if port != 80 else "")
-        rule = self._decided(connection, target, port)
-        if self._looked_at(rule, port):
+        host = target.authority_text() + (f":{port}" if port != 80 else "")
+        rule = self._require_allowing_rule(connection, target, port)
+        if self._requires_tls_check(rule, port):
             raise RefusedError("not-tls")
         # After an upgrade the host's proxy could be told of other hosts: then by a tunnel.
-        absolute = self.reach.by_upstream(rule, target, port) and not request.upgrade
-        server = self._joined(connection, await self.reach.to_upstream(rule, target, port)) if absolute else await self._reached(connection, target, port)
-        head = request.head(host.encode(), absolute=absolute, extra=self.reach.upstream.headers if absolute and self.reach.upstream else ())
-        await server.send(head, HANDSHAKE, connection.sent)
+        absolute = self.reach.goes_through_upstream(rule, target, port) and not request.upgrade
+        server = (
+            self._attach_server(connection, await self.reach.connect_to_upstream(rule, target, port))
+            if absolute
+            else await self._connect_to_server(connection, target, port)
+        )
+        head = request.build_forwarded_head(host.encode(), absolute=absolute, extra=self.reach.upstream.headers if absolute and self.reach.upstream else ())
+        await server.send_bytes(head, HANDSHAKE, connection.count_sent_bytes)
         connection.halves = 2
         # Before an upgrade there is no body, and what the client says after it is not read yet.
-        works = (partial(self._response, connection, request, server), *(() if request.upgrade else (partial(self._body, connection, request, server),)))
-        connection.tasks.update(self.loop.spawn(self._half(connection, work)) for work in works)
+        works = (
+            partial(self._relay_response, connection, request, server),
+            *(() if request.upgrade else (partial(self._relay_request_body, connection, request, server),)),
+        )
+        connection.tasks.update(self.loop.spawn_task(self._relay_one_way(connection, work)) for work in works)
 
-    async def _body(self, connection: Connection, request: wire.Request, server: Stream) -> None:
+    async def _relay_request_body(self, connection: Connection, request: wire.Request, server: Stream) -> None:
         """The request's body, and nothing that follows it."""
         client, left = connection.client, request.length
         chunks = wire.Chunks() if left == wire.CHUNKED else None
         while (not chunks.done) if chunks else left:
-            data = await client.more(IDLE)
+            data = await client.receive_bytes(IDLE)
             if not data:
                 raise EOFError
-            count = chunks.take(data) if chunks else min(left, len(data))
+            count = chunks.count_body_bytes(data) if chunks else min(left, len(data))
             left -= 0 if chunks else count
-            await server.send(data[:count], IDLE, connection.sent)
+            await server.send_bytes(data[:count], IDLE, connection.count_sent_bytes)
         # Somebody who is gone must not keep the connection; what more is said is dropped.
-        await _drain(client)
+        await _discard_client_input(client)
 
-    async def _response(self, connection: Connection, request: wire.Request, server: Stream) -> None:
+    async def _relay_response(self, connection: Connection, request: wire.Request, server: Stream) -> None:
         """The answer, with the end of the connection said in it; after 101 both may say what they like."""
         client, data, status = connection.client, b"", 0
         searched = 0
         while status < 200:
-            more = await server.more(IDLE)
+            more = await server.receive_bytes(IDLE)
             if not more:
                 raise EOFError
             data += more
@@ -502,40 +511,40 @@ class Egress:
             found = wire.http_status(data) if ended else None
             while found:
                 status, head, data = found
-                await client.send(head, IDLE, connection.received)
+                await client.send_bytes(head, IDLE, connection.count_received_bytes)
                 if status == 101 and request.upgrade:
-                    server.keep(data)
-                    self._relay(connection)
+                    server.push_back_bytes(data)
+                    self._relay_both_ways(connection)
                     connection.halves += 1  # this one, which ends now
                     return
                 searched = 0
                 found = wire.http_status(data) if status < 200 else None
         if request.upgrade:
             # The server has declined; nobody has watched the client until now, as it might have spoken.
-            connection.tasks.add(self.loop.spawn(self._half(connection, partial(_drain, client))))
-        server.keep(data)
-        await pump(server, client, connection.received)
-        connection.finish("allow")
+            connection.tasks.add(self.loop.spawn_task(self._relay_one_way(connection, partial(_discard_client_input, client))))
+        server.push_back_bytes(data)
+        await pump_stream(server, client, connection.count_received_bytes)
+        connection.finish_connection("allow")
 
 
-async def _drain(client: Stream) -> None:
+async def _discard_client_input(client: Stream) -> None:
     """What a client says now is dropped, until it is gone."""
-    while await client.more(IDLE):
-        await client.loop.sleep(0)
+    while await client.receive_bytes(IDLE):
+        await client.loop.sleep_seconds(0)
 
 
-def _bug(failed: Exception) -> None:
+def _report_launcher_fault(failed: Exception) -> None:
     sys.stderr.write(f"wavegen: warning: a connection ended by a fault of the launcher: {type(failed).__name__}: {failed} (please report it)\n")
 
 
-def _unfit(said: tuple[bytes, ...], target: names.Target, rule: Rule) -> str:
+def _server_name_refusal(said: tuple[bytes, ...], target: names.Target, rule: Rule) -> str:
     """Why a server name does not fit the host that was judged; empty where it does."""
     if target.address:
         return ""  # the list is about the address, whoever is there
     if not said:
         return "" if rule.allow_no_sni else "sni-missing"
     try:
-        return "" if names.target(said[0]).name == target.name else "sni-mismatch"
+        return "" if names.parse_target(said[0]).name == target.name else "sni-mismatch"
     except names.BadNameError:
         return "sni-mismatch"
 

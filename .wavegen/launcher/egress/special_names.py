@@ -9,16 +9,16 @@ _INTRANETS = (_LOOPBACK, "corp", "home", "internal", "intranet", "lan", "local",
 """Where organisations have names of their own (RFC 6762, appendix G; ICANN has reserved `internal`). Resolvers lead to them, and addresses decide."""
 
 
-def is_local(name: str) -> bool:
+def is_local_name(name: str) -> bool:
     """Whether a name is of this machine or its link, or has no dot: whatever it leads to is not on the internet."""
     return "." not in name or name.rpartition(".")[2] in _LOCAL
 
 
-def is_loopback(name: str) -> bool:
+def is_loopback_name(name: str) -> bool:
     """Whether a name leads to the loopback of whoever asks, whatever a list says (RFC 6761, 6.3)."""
     return name.rpartition(".")[2] == _LOOPBACK
 
 
-def is_intranet(name: str) -> bool:
+def is_intranet_suffix(name: str) -> bool:
     """Whether all names below this one belong to the network around."""
     return name in _INTRANETS

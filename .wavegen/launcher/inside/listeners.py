@@ -37,14 +37,14 @@ Wanted = tuple[str, str, int]
 """tcp or udp, the address and the port."""
 
 
-def cannot(what: str, remedy: str) -> NoReturn:
+def exit_cannot_start(what: str, remedy: str) -> NoReturn:
     """The fence cannot be built; nothing was run."""
     sys.stderr.write(f"wavegen: error: {what} ({remedy})\n")
     sys.stderr.flush()
     posix._exit(CANNOT)  # noqa: SLF001
 
 
-def _opened(wanted: Wanted) -> socket.socket | None:
+def _open_listener(wanted: Wanted) -> socket.socket | None:
     """A listening socket; None where this kernel has no IPv6, or lets only root listen there. Raises OSError."""
     kind, address, port = wanted
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -68,7 +68,7 @@ def _opened(wanted: Wanted) -> socket.socket | None:
 
 def open_and_send(channel: socket.socket, wanted: Sequence[Wanted]) -> list[int]:
     """Open what is listened on and send it; the ports that only root may listen on. Raises OSError."""
-    opened = [(number, _opened(one)) for number, one in enumerate(wanted)]
+    opened = [(number, _open_listener(one)) for number, one in enumerate(wanted)]
     there = [(number, sock) for number, sock in opened if sock]
     for start in range(0, len(there), FDS_AT_ONCE):
         part = there[start : start + FDS_AT_ONCE]
@@ -78,7 +78,7 @@ def open_and_send(channel: socket.socket, wanted: Sequence[Wanted]) -> list[int]
     return sorted({wanted[number][2] for number, sock in opened if not sock and ":" not in wanted[number][1]})
 
 
-def by_proxy_alone() -> None:
+def set_java_proxy() -> None:
     """Names do not lead anywhere: a JVM asks a proxy only where it is told to."""
     import os  # slow, and for the launcher, which opens sockets by this file, too, not needed
 
@@ -86,7 +86,7 @@ def by_proxy_alone() -> None:
     os.environ.setdefault("JAVA_TOOL_OPTIONS", java)
 
 
-def become(command: list[str]) -> NoReturn:
+def exec_inside_command(command: list[str]) -> NoReturn:
     """Run the command in this process's place."""
     import os
 
@@ -103,7 +103,7 @@ def become(command: list[str]) -> NoReturn:
         posix._exit(127 if missing else 126)  # noqa: SLF001
 
 
-def _told(channel: socket.socket) -> list[Wanted]:
+def _receive_wanted(channel: socket.socket) -> list[Wanted]:
     """What the launcher wants to be opened. Raises OSError, ValueError."""
     found: list[Wanted] = []
     while (data := channel.recv(_MESSAGE)) != b"!":
@@ -118,26 +118,26 @@ def _told(channel: socket.socket) -> list[Wanted]:
 def main(arguments: Sequence[str]) -> NoReturn:
     """Open, hand over, wait to be let go on, become the command."""
     if len(arguments) < 3 or arguments[1] != "--":
-        cannot("listeners.py was given no command", "say CHANNEL -- COMMAND")
+        exit_cannot_start("listeners.py was given no command", "say CHANNEL -- COMMAND")
     try:
         if arguments[0][:1] == "@":
             channel = socket.socket(fileno=int(arguments[0][1:]))
         else:
             channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             channel.connect(arguments[0])
-        wanted = _told(channel)
+        wanted = _receive_wanted(channel)
     except (OSError, ValueError) as failed:
-        cannot(f"the launcher outside does not answer: {failed}", "start the shell by its script")
+        exit_cannot_start(f"the launcher outside does not answer: {failed}", "start the shell by its script")
     try:
         refused = open_and_send(channel, wanted)
     except OSError as failed:
         channel.send(f"?{failed.errno}".encode())
-        cannot(f"the shell's network cannot listen: {failed.strerror}", "see the ports that `loopback` lists")
+        exit_cannot_start(f"the shell's network cannot listen: {failed.strerror}", "see the ports that `loopback` lists")
     try:
         if channel.recv(1) != b"!":
             raise OSError(errno.ECONNRESET, "it was closed")
     except OSError as failed:
-        cannot(f"the launcher outside has ended: {failed}", "start the shell again")
+        exit_cannot_start(f"the launcher outside has ended: {failed}", "start the shell again")
     channel.close()
     if refused:
         ports = ", ".join(map(str, refused))
@@ -145,8 +145,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
         sys.stderr.write(": only programs that know a proxy reach the network\n" if DNS_PORT in refused else "\n")
         sys.stderr.flush()
     if DNS_PORT in refused:
-        by_proxy_alone()
-    become(list(arguments[2:]))
+        set_java_proxy()
+    exec_inside_command(list(arguments[2:]))
 
 
 if __name__ == "__main__":

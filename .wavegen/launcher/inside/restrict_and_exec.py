@@ -60,40 +60,40 @@ class CannotError(Exception):
 # --- the options
 
 
-def _between(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
+def _number_parser(least: int, most: int) -> Callable[[str], int]:
+    def parse_bounded_number(text: str) -> int:
         if not (text.isascii() and text.isdigit()) or not least <= int(text) <= most:
             raise ValueError
         return int(text)
 
-    return parse
+    return parse_bounded_number
 
 
-_abi, _amount, _port, _descriptor = _between(0, 99), _between(0, _UNLIMITED), _between(0, 0xFFFF), _between(3, 999999999)
+_abi, _amount, _port, _descriptor = _number_parser(0, 99), _number_parser(0, _UNLIMITED), _number_parser(0, 0xFFFF), _number_parser(3, 999999999)
 
 
-def _path(text: str) -> str:
+def _parse_path(text: str) -> str:
     if not text:
         raise ValueError
     return text
 
 
-def _variable(text: str) -> bytes:
+def _parse_variable(text: str) -> bytes:
     if not text or "=" in text:
         raise ValueError
-    return _bytes(text)
+    return _encode_text(text)
 
 
-def _signal(text: str) -> int:
+def _parse_signal(text: str) -> int:
     return (signal.SIGINT, signal.SIGQUIT)[("INT", "QUIT").index(text)]
 
 
-def _expected(text: str) -> tuple[int, int, str]:
+def _parse_expected(text: str) -> tuple[int, int, str]:
     device, inode, path = text.split(":", 2)
-    return _amount(device), _amount(inode), _path(path)
+    return _amount(device), _amount(inode), _parse_path(path)
 
 
-def _limit(text: str) -> tuple[int, int, int]:
+def _parse_limit(text: str) -> tuple[int, int, int]:
     """Which limit, soft, hard."""
     name, _, amounts = text.partition("=")
     soft, colon, hard = amounts.partition(":")
@@ -113,9 +113,9 @@ def parse_masks(text: str) -> list[tuple[int, ...]]:
 
 
 _OPTIONS: dict[str, Callable[[str], Any]] = {
-    "--landlock-masks": parse_masks, "--least-abi": _abi, "--write": _path, "--write-try": _path, "--read": _path, "--read-try": _path,
-    "--read-fd": _descriptor, "--write-fd": _descriptor, "--connect": _port, "--bind": _port, "--seccomp": _descriptor, "--drop-capabilities": _path, "--expect": _expected, "--limit": _limit,
-    "--unset": _variable, "--reset-signal": _signal, "--close-from": _descriptor, "--report": _descriptor, "--started": _descriptor, "--life": _descriptor,
+    "--landlock-masks": parse_masks, "--least-abi": _abi, "--write": _parse_path, "--write-try": _parse_path, "--read": _parse_path, "--read-try": _parse_path,
+    "--read-fd": _descriptor, "--write-fd": _descriptor, "--connect": _port, "--bind": _port, "--seccomp": _descriptor, "--drop-capabilities": _parse_path, "--expect": _parse_expected, "--limit": _parse_limit,
+    "--unset": _parse_variable, "--reset-signal": _parse_signal, "--close-from": _descriptor, "--report": _descriptor, "--started": _descriptor, "--life": _descriptor,
 }  # fmt: skip
 """What each option's value becomes. ValueError: it means nothing."""
 
@@ -155,34 +155,34 @@ class _Function(_ctypes.CFuncPtr):
 _PROGRAM = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # the program itself, and with it the C library
 
 
-def _call(name: str, *arguments: bytes | int | None) -> int:
+def _call_libc(name: str, *arguments: bytes | int | None) -> int:
     """Call a function of the C library that returns a long, as ctypes.CDLL(None, use_errno=True) does."""
     made = _Function(_ctypes.dlsym(_PROGRAM, name))
     return int(made(*(_Long(argument) if isinstance(argument, int) else argument for argument in arguments)))
 
 
-def _said() -> str:
+def _errno_message() -> str:
     return posix.strerror(_ctypes.get_errno())
 
 
-def _numbers(*values: int) -> bytes:
+def _pack_numbers(*values: int) -> bytes:
     """As unsigned 64-bit numbers, one after the other."""
     return b"".join(value.to_bytes(8, sys.byteorder) for value in values)
 
 
-def _address(text: bytes) -> int:
+def _address_of_bytes(text: bytes) -> int:
     """Where a bytes object has its bytes: it begins with its header, and `bytes.__basicsize__` counts the last byte."""
     return id(text) + bytes.__basicsize__ - 1
 
 
-def _bytes(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     return text.encode(sys.getfilesystemencoding(), "surrogateescape")
 
 
 def ask_landlock() -> tuple[int, int]:
     """The kernel's ABI, and the errata that are mended in it. 0: not built in, not switched on at boot, or refused by a filter around this process."""
-    abi = max(0, _call("syscall", _CREATE, None, 0, 1))
-    return abi, max(0, _call("syscall", _CREATE, None, 0, 2)) if abi else 0
+    abi = max(0, _call_libc("syscall", _CREATE, None, 0, 1))
+    return abi, max(0, _call_libc("syscall", _CREATE, None, 0, 2)) if abi else 0
 
 
 # --- Landlock
@@ -207,9 +207,9 @@ def _enforce_ruleset(given: dict[str, list[Any]], *masks: int) -> int:
     """Returns the error with which the kernel refused, or 0."""
     files, file, net, scope, read, read_file = masks
     # An older kernel takes a longer structure as long as it is zero where the kernel knows nothing (copy_struct_from_user).
-    ruleset = _call("syscall", _CREATE, _numbers(files, net, scope), 24, 0)
+    ruleset = _call_libc("syscall", _CREATE, _pack_numbers(files, net, scope), 24, 0)
     if ruleset < 0:
-        raise CannotError(f"Landlock makes no ruleset: {_said()}", "report this to wavegen")
+        raise CannotError(f"Landlock makes no ruleset: {_errno_message()}", "report this to wavegen")
     for option, rights in (("--write", (files, file)), ("--write-try", (files, file)), ("--read", (read, read_file)), ("--read-try", (read, read_file))):
         for path in given[option] if files else ():
             _allow_beneath(ruleset, option, path, rights)
@@ -218,20 +218,20 @@ def _enforce_ruleset(given: dict[str, list[Any]], *masks: int) -> int:
             _allow_opened(ruleset, f"{option} {handle}", handle, rights)
     for option, right in (("--bind", net & 1), ("--connect", net & 2)):
         for port in given[option] if right else ():
-            _add_rule(ruleset, 2, _numbers(right, port), f"{option} {port}")
-    failed = _ctypes.get_errno() if _call("syscall", _RESTRICT, ruleset, 0) else 0
+            _add_rule(ruleset, 2, _pack_numbers(right, port), f"{option} {port}")
+    failed = _ctypes.get_errno() if _call_libc("syscall", _RESTRICT, ruleset, 0) else 0
     posix.close(ruleset)
     return failed
 
 
 def _open_place(path: str, *, through_links: bool) -> int:
     """O_PATH|O_CLOEXEC, RESOLVE_NO_SYMLINKS: a session that may write above or beside the path could put a link there. -1: errno says why."""
-    return _call("syscall", _OPENAT2, -100, _bytes(path), _numbers(0x280000, 0, 0 if through_links else 4), 24)
+    return _call_libc("syscall", _OPENAT2, -100, _encode_text(path), _pack_numbers(0x280000, 0, 0 if through_links else 4), 24)
 
 
 def _add_rule(ruleset: int, kind: int, attribute: bytes, about: str) -> None:
-    if _call("syscall", _ADD, ruleset, kind, attribute, 0):
-        raise CannotError(f"Landlock does not take {about}: {_said()}", "remove it from the manifest")
+    if _call_libc("syscall", _ADD, ruleset, kind, attribute, 0):
+        raise CannotError(f"Landlock does not take {about}: {_errno_message()}", "remove it from the manifest")
 
 
 def _allow_beneath(ruleset: int, option: str, path: str, rights: tuple[int, int]) -> None:
@@ -251,7 +251,7 @@ def _allow_beneath(ruleset: int, option: str, path: str, rights: tuple[int, int]
 def _allow_opened(ruleset: int, about: str, place: int, rights: tuple[int, int]) -> None:
     allowed = rights[posix.fstat(place).st_mode & 0o170000 != 0o040000]
     if allowed:
-        _add_rule(ruleset, 1, _numbers(allowed) + place.to_bytes(4, sys.byteorder), about)  # packed: 12 bytes
+        _add_rule(ruleset, 1, _pack_numbers(allowed) + place.to_bytes(4, sys.byteorder), about)  # packed: 12 bytes
 
 
 # --- the other bounds
@@ -278,26 +278,26 @@ def _read_filter(handle: int) -> bytes:
 
 def _apply_filter(program: bytes) -> None:
     """struct sock_fprog: how many, and where."""
-    fprog = (len(program) // 8).to_bytes(2, sys.byteorder) + bytes(6) + _numbers(_address(program))
-    if _call("prctl", 22, 2, fprog, 0, 0):  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
-        raise CannotError(f"the kernel does not take the seccomp filter: {_said()}", "run wavegen render")
+    fprog = (len(program) // 8).to_bytes(2, sys.byteorder) + bytes(6) + _pack_numbers(_address_of_bytes(program))
+    if _call_libc("prctl", 22, 2, fprog, 0, 0):  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+        raise CannotError(f"the kernel does not take the seccomp filter: {_errno_message()}", "run wavegen render")
 
 
 def _lower_limit(which: int, soft: int, hard: int) -> None:
     now = bytes(16)
-    if _call("prlimit", 0, which, None, now):  # the kernel writes into it, and nobody else has it
-        raise CannotError(f"a limit cannot be read: {_said()}", "remove it from the manifest")
+    if _call_libc("prlimit", 0, which, None, now):  # the kernel writes into it, and nobody else has it
+        raise CannotError(f"a limit cannot be read: {_errno_message()}", "remove it from the manifest")
     old_soft, old_hard = (int.from_bytes(now[at : at + 8], sys.byteorder) for at in (0, 8))
     hard = min(hard, old_hard)
     # A core_pattern that is a pipe runs its program outside where the limit is 0 as well, and does not where it is 1 (core(5)): so core is raised.
     soft = min(soft, hard) if which == _CORE else min(soft, old_soft, hard)
-    if _call("prlimit", 0, which, _numbers(soft, hard), None):
-        raise CannotError(f"a limit cannot be set: {_said()}", "remove it from the manifest")
+    if _call_libc("prlimit", 0, which, _pack_numbers(soft, hard), None):
+        raise CannotError(f"a limit cannot be set: {_errno_message()}", "remove it from the manifest")
 
 
 def _close_from(first: int) -> None:
-    if _call("syscall", _CLOSE_RANGE, first, 0xFFFFFFFF, 4):  # at exec: until then some are needed
-        raise CannotError(f"open descriptors cannot be closed: {_said()}", "use Linux 5.11 or newer")
+    if _call_libc("syscall", _CLOSE_RANGE, first, 0xFFFFFFFF, 4):  # at exec: until then some are needed
+        raise CannotError(f"open descriptors cannot be closed: {_errno_message()}", "use Linux 5.11 or newer")
 
 
 def _tell_launcher(handle: int, line: str) -> None:
@@ -340,23 +340,23 @@ def read_environment() -> list[bytes]:
         return [name + b"=" + value for name, value in posix.environ.items() if not (coerced and name == b"LC_CTYPE")]
 
 
-def _pointers(words: Iterable[bytes]) -> bytes:
+def _pack_pointers(words: Iterable[bytes]) -> bytes:
     """An array as execve(2) wants it. The words must live as long as it does."""
-    return _numbers(*map(_address, words), 0)
+    return _pack_numbers(*map(_address_of_bytes, words), 0)
 
 
 def become_command(words: list[bytes], environment: list[bytes]) -> NoReturn:
     """As execvp(3), which bwrap uses: along PATH, and a text without #! is the shell's."""
-    envp, argv = _pointers(environment), _pointers(words)
+    envp, argv = _pack_pointers(environment), _pack_pointers(words)
     path = next((entry[5:] for entry in environment if entry.startswith(b"PATH=")), b"/bin:/usr/bin")
     name = words[0]
     worst = errno.ENOENT
     for place in [name] if b"/" in name else [folder + b"/" + name if folder else name for folder in path.split(b":")] if name else []:
-        _call("execve", place, argv, envp)
+        _call_libc("execve", place, argv, envp)
         number = _ctypes.get_errno()
         if number == errno.ENOEXEC:
             shell = [b"/bin/sh", place, *words[1:]]
-            _call("execve", shell[0], _pointers(shell), envp)
+            _call_libc("execve", shell[0], _pack_pointers(shell), envp)
         if number not in (errno.ENOENT, errno.ENOTDIR):
             worst = number
             if number != errno.EACCES:
@@ -367,20 +367,20 @@ def become_command(words: list[bytes], environment: list[bytes]) -> NoReturn:
     raise CannotError(f"{shown} cannot be executed inside: {posix.strerror(worst)}", "grant its path, or make it executable", NOT_EXECUTABLE)
 
 
-def restrict(given: dict[str, list[Any]]) -> None:
+def apply_restrictions(given: dict[str, list[Any]]) -> None:
     """Take everything that was asked for, in this order: each of them could forbid what the one before needs."""
     for expected in given["--expect"]:
         _check_expected(*expected)
     filters = [_read_filter(handle) for handle in given["--seccomp"]]
-    if _call("prctl", 38, 1, 0, 0, 0):  # PR_SET_NO_NEW_PRIVS
-        raise CannotError(f"no_new_privs cannot be set: {_said()}", "use Linux 3.5 or newer")
+    if _call_libc("prctl", 38, 1, 0, 0, 0):  # PR_SET_NO_NEW_PRIVS
+        raise CannotError(f"no_new_privs cannot be set: {_errno_message()}", "use Linux 3.5 or newer")
     for masks in given["--landlock-masks"]:
         line = restrict_by_landlock(given, masks)
         for handle in given["--report"]:
             _tell_launcher(handle, line)
     # Version 3 of the header, this process; nothing effective, permitted, inheritable. With it goes what is ambient.
-    if given["--drop-capabilities"] and _call("capset", _numbers(0x20080522), bytes(24)):
-        raise CannotError(f"capabilities cannot be dropped: {_said()}", "do not run it as root")
+    if given["--drop-capabilities"] and _call_libc("capset", _pack_numbers(0x20080522), bytes(24)):
+        raise CannotError(f"capabilities cannot be dropped: {_errno_message()}", "do not run it as root")
     for limit in given["--limit"]:
         _lower_limit(*limit)
     for first in given["--close-from"]:
@@ -397,12 +397,12 @@ def main(arguments: Sequence[str]) -> NoReturn:
     try:
         given, command = parse_options(arguments)
         environment = [entry for entry in read_environment() if b"=" not in entry or entry.partition(b"=")[0] not in given["--unset"]]
-        restrict(given)
+        apply_restrictions(given)
         for handle in given["--started"]:
             _tell_launcher(handle, "started\n")
         for handle in given["--life"]:
             _check_life(handle)
-        become_command([_bytes(word) for word in command], environment)
+        become_command([_encode_text(word) for word in command], environment)
     except CannotError as failed:
         number, text = failed.status, str(failed)
     except (OSError, MemoryError) as failed:
@@ -410,7 +410,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
         text = f"error: the sandbox cannot be built: {getattr(failed, 'strerror', 'no memory')} (raise the limits of open files and memory)"
     try:
         # A name may hold what would move a terminal's cursor.
-        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}" for byte in _bytes(text))
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else f"\\x{byte:02x}" for byte in _encode_text(text))
         posix.write(2, f"wavegen: {shown}\n".encode())
     except OSError:
         pass  # nobody listens

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 import re
 
-from wavegen.backends.agents.claude_rules import MCP, RENAMED, Found, advice, command_of, glob, matching, path_of
-from wavegen.backends.agents.tool_lists import every
-from wavegen.core.quote import posix
+from wavegen.backends.agents.claude_rules import (
+    MCP,
+    RENAMED,
+    Found,
+    advice_for_unknown_tool,
+    claude_command_pattern,
+    claude_path_pattern,
+    glob_to_regex,
+    matching_tools,
+)
+from wavegen.backends.agents.tool_lists import specifier_and_its_parts
+from wavegen.core.quote import quote_posix
 from wavegen.policy.model import Effect, HookRule, PersonaPolicy, ToolPattern
 
 LONG = 24 * 60 * 60
@@ -22,7 +31,7 @@ def hooks_of(persona: PersonaPolicy, found: Found) -> dict[str, object]:
     """The `hooks` of the settings. What departs is noted in `found`."""
     events: dict[str, list[object]] = {}
     for hook in persona.hooks:
-        where = _where(hook, found)
+        where = _matcher_and_condition(hook, found)
         if where is None:
             continue
         matcher, condition = where
@@ -39,7 +48,7 @@ def shell_command(hook: HookRule) -> str:
     Before a call only status 2 refuses it, and any other failure lets it pass, also that of a program that is not there. What it prints may
     hold what the agent wrote, so that none of it goes where decisions are read. No name that Claude Code would replace is left in one piece.
     """
-    line = f"/bin/sh -c {posix(hook.command).replace('${', _BROKEN)} >&2"
+    line = f"/bin/sh -c {quote_posix(hook.command).replace('${', _BROKEN)} >&2"
     return f"{line} || exit 2" if hook.before else line
 
 
@@ -47,33 +56,33 @@ _BROKEN = "$''{"
 """`${` between two single quotes."""
 
 
-def _where(hook: HookRule, found: Found) -> tuple[str, str] | None:
+def _matcher_and_condition(hook: HookRule, found: Found) -> tuple[str, str] | None:
     """The matcher, and the condition where there is one. None: no call is meant that there is."""
     pattern = hook.matcher
     tool = RENAMED.get(pattern.tool, pattern.tool)
-    if tool != "*" and not tool.startswith(MCP) and not matching(tool):
-        found.depart(hook.origin, Effect.IGNORED, f"the hook for {pattern} never runs: Claude Code has no tool {tool}", advice(tool))
+    if tool != "*" and not tool.startswith(MCP) and not matching_tools(tool):
+        found.add_departure(hook.origin, Effect.IGNORED, f"the hook for {pattern} never runs: Claude Code has no tool {tool}", advice_for_unknown_tool(tool))
         return None
     # Letters, digits and _ are a name; anything else is a regular expression, which may match anywhere in one.
-    matcher = tool if tool == "*" or re.fullmatch(r"[A-Za-z0-9_]+", tool) else f"^{glob(tool)}$"
+    matcher = tool if tool == "*" or re.fullmatch(r"[A-Za-z0-9_]+", tool) else f"^{glob_to_regex(tool)}$"
     if pattern.specifier is None:
         return matcher, ""
-    condition = _condition(pattern, tool)
+    condition = _hook_condition(pattern, tool)
     if not condition:
         what = f"the hook for {pattern} runs for every call of {tool}: Claude Code cannot tell the calls that are meant"
-        found.depart(hook.origin, Effect.STRICTER, what, "let the command look at the call, which it reads as JSON")
+        found.add_departure(hook.origin, Effect.STRICTER, what, "let the command look at the call, which it reads as JSON")
     return matcher, condition
 
 
-def _condition(pattern: ToolPattern, tool: str) -> str:
+def _hook_condition(pattern: ToolPattern, tool: str) -> str:
     text = pattern.specifier or ""
-    if len(every(text)) > 1:
+    if len(specifier_and_its_parts(text)) > 1:
         return ""
     if tool in ("Read", "Edit", "Write"):
-        path = path_of(text, deny=True)
+        path = claude_path_pattern(text, deny=True)
         return f"{tool}({path})" if path else ""
     if tool == "Bash" and not _CHANGED.search(text):
-        command = command_of(text)
+        command = claude_command_pattern(text)
         return f"Bash({command})" if command else ""
     return ""
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from wavegen.backends.agents.tool_lists import every, part_of_git, unclear
+from wavegen.backends.agents.tool_lists import allows_git_by_pattern, has_unclear_command_suffix, specifier_and_its_parts
 from wavegen.policy.model import Effect, Origin, PersonaPolicy, ToolPattern
 from wavegen.policy.persona_tools import FORMER
 
@@ -78,7 +78,7 @@ class Found:
     deny: list[str] = field(default_factory=list)
     departures: list[Departure] = field(default_factory=list)
 
-    def depart(self, origin: Origin, effect: Effect, what: str, remedy: str) -> None:
+    def add_departure(self, origin: Origin, effect: Effect, what: str, remedy: str) -> None:
         """Note a departure."""
         self.departures.append(Departure(effect=effect, what=what, remedy=remedy, origin=origin))
 
@@ -90,27 +90,29 @@ def rules_of(persona: PersonaPolicy) -> Found:
     """The permission rules of a persona: what it is allowed, what is refused to it, and with that every tool that it is not allowed."""
     found = Found()
     for pattern in _without_narrower(persona.denied_tools):
-        _deny(pattern, found)
+        _add_deny_rules(pattern, found)
     if not persona.project_writable:
         found.deny += WRITERS
-    whole = _whole(found.deny)
+    whole = _fully_denied_tools(found.deny)
     if "Bash" in whole:
         found.deny += _RUNNERS
         whole |= set(_RUNNERS)
     named: set[str] = set()
     for pattern in _without_narrower(persona.allowed_tools):
-        named |= _allow(pattern, whole, persona, found)
-    _shared_paths(persona, whole, found)
-    _made_by_edit(persona, whole, found)
+        named |= _add_allow_rules(pattern, whole, persona, found)
+    _check_shared_paths(persona, whole, found)
+    _check_files_made_by_edit(persona, whole, found)
     rest = [tool for tool in TOOLS if tool not in named | whole | CONTROL]
     if "Read" in whole and named.intersection(WRITERS):
-        found.depart(persona.origin, Effect.STRICTER, "Read is denied, and with it everything that writes: Claude Code asks the same rules", "allow Read")
+        found.add_departure(
+            persona.origin, Effect.STRICTER, "Read is denied, and with it everything that writes: Claude Code asks the same rules", "allow Read"
+        )
     if "Read" in rest and named.intersection(WRITERS):
         # A file that must not be read is neither edited nor written: Claude Code asks the rules for reading first.
         rest.remove("Read")
         what = "files can be read though Read is not allowed: without it nothing could be written"
-        found.depart(persona.origin, Effect.WEAKER, what, "add Read to allowed_tools")
-    if part_of_git(persona) and "Bash" not in whole:
+        found.add_departure(persona.origin, Effect.WEAKER, what, "add Read to allowed_tools")
+    if allows_git_by_pattern(persona) and "Bash" not in whole:
         found.deny.append(GIT_WRITES)
     found.deny += rest
     if not any(tool.startswith(MCP) or tool == "*" for tool in named):
@@ -126,113 +128,113 @@ def _without_narrower(patterns: tuple[ToolPattern, ...]) -> tuple[ToolPattern, .
     return tuple(pattern for pattern in patterns if pattern.specifier is None or pattern.tool not in whole)
 
 
-def _whole(rules: Iterable[str]) -> set[str]:
+def _fully_denied_tools(rules: Iterable[str]) -> set[str]:
     """The built-in tools that are refused as a whole."""
     bare = [rule for rule in rules if "(" not in rule]
-    return {tool for rule in bare for tool in matching(rule)}
+    return {tool for rule in bare for tool in matching_tools(rule)}
 
 
-def matching(name: str) -> tuple[str, ...]:
+def matching_tools(name: str) -> tuple[str, ...]:
     """The built-in tools that a name means: its own, the one that it is called today, or all that a `*` in it matches."""
     if "*" in name:
-        pattern = re.compile(glob(name))
+        pattern = re.compile(glob_to_regex(name))
         return tuple(tool for tool in TOOLS if pattern.fullmatch(tool))
     name = RENAMED.get(name, name)
     return (name,) if name in TOOLS else ()
 
 
-def glob(text: str) -> str:
+def glob_to_regex(text: str) -> str:
     """The regular expression for a name with `*` in it."""
     return ".*".join(re.escape(part) for part in re.split(r"\*+", text))
 
 
-def _deny(pattern: ToolPattern, found: Found) -> None:
+def _add_deny_rules(pattern: ToolPattern, found: Found) -> None:
     tool, origin = pattern.tool, pattern.origin
     if tool.startswith(MCP):
         if pattern.specifier is not None:
-            found.depart(origin, Effect.STRICTER, f"{pattern} refuses every call: rules for MCP tools have no brackets", f"write {tool}")
+            found.add_departure(origin, Effect.STRICTER, f"{pattern} refuses every call: rules for MCP tools have no brackets", f"write {tool}")
         found.deny.append(tool if tool != MCP else ALL_MCP)
         return
     gone, specified = tool in _GONE, pattern.specifier is not None
     if gone and not (specified and tool in _PATHS):
-        found.depart(origin, Effect.STRICTER, f"there is no tool {tool} any more, so that nothing is refused by {pattern}", "remove it")
+        found.add_departure(origin, Effect.STRICTER, f"there is no tool {tool} any more, so that nothing is refused by {pattern}", "remove it")
         return
-    tools = (_PATHS[tool],) if gone else matching(tool)
+    tools = (_PATHS[tool],) if gone else matching_tools(tool)
     if tool == "*":
         # The glob also holds for tools of later versions; the names hold for versions that do not know it.
         tools = ("*", *tools, ALL_MCP)
     if not tools:
-        found.depart(origin, Effect.IGNORED, f"{pattern} refuses nothing: Claude Code has no tool {tool}", advice(tool))
+        found.add_departure(origin, Effect.IGNORED, f"{pattern} refuses nothing: Claude Code has no tool {tool}", advice_for_unknown_tool(tool))
         return
     if not specified:
         found.deny += tools
         return
-    rules = _specified(pattern, deny=True)
+    rules = _rules_with_specifier(pattern, deny=True)
     if not rules:
-        found.depart(origin, Effect.STRICTER, f"{pattern} refuses every call: Claude Code cannot read the pattern", _REWRITE)
+        found.add_departure(origin, Effect.STRICTER, f"{pattern} refuses every call: Claude Code cannot read the pattern", _REWRITE)
         found.deny += tools
         return
     found.deny += rules
     if len(rules) > 1:
-        what = f"{pattern} is one {_thing(tool)} to Claude Code; each part of it is refused as well"
-        found.depart(origin, Effect.STRICTER, what, _ONE_EACH)
+        what = f"{pattern} is one {_specifier_noun(tool)} to Claude Code; each part of it is refused as well"
+        found.add_departure(origin, Effect.STRICTER, what, _ONE_EACH)
     if tool in _PATHS:
-        _denied_path(pattern, rules, found)
+        _check_denied_path(pattern, rules, found)
 
 
-def _denied_path(pattern: ToolPattern, rules: tuple[str, ...], found: Found) -> None:
+def _check_denied_path(pattern: ToolPattern, rules: tuple[str, ...], found: Found) -> None:
     if _CLASS.search(pattern.specifier or ""):
         what = f"{pattern} refuses whatever stands in the place of its brackets: they are a class of characters, or part of a name"
-        found.depart(pattern.origin, Effect.STRICTER, what, "write * or the whole name")
+        found.add_departure(pattern.origin, Effect.STRICTER, what, "write * or the whole name")
     if any(map(_ignored_by_the_sandbox, rules)):
         what = f"{pattern} holds for the file tools alone: Claude Code's own sandbox ignores patterns on Linux"
-        found.depart(pattern.origin, Effect.WEAKER, what, "name files and directories, or use wavegen's fence with deny_read_paths")
+        found.add_departure(pattern.origin, Effect.WEAKER, what, "name files and directories, or use wavegen's fence with deny_read_paths")
 
 
 _REWRITE = "write Tool, Bash(command *), Edit(path), Read(path) or WebFetch(domain:name)"
 _ONE_EACH = "write one entry for each"
 
 
-def _thing(tool: str) -> str:
+def _specifier_noun(tool: str) -> str:
     return "path" if tool in _PATHS else "command"
 
 
-def _allow(pattern: ToolPattern, denied: set[str], persona: PersonaPolicy, found: Found) -> set[str]:
+def _add_allow_rules(pattern: ToolPattern, denied: set[str], persona: PersonaPolicy, found: Found) -> set[str]:
     """Add the rules for a pattern; the tools that it leaves open."""
     tool, origin = pattern.tool, pattern.origin
     if tool.startswith(MCP):
-        return _allow_mcp(pattern, found)
-    tools = () if tool in _GONE - RENAMED.keys() else matching(tool)
+        return _add_mcp_allow_rule(pattern, found)
+    tools = () if tool in _GONE - RENAMED.keys() else matching_tools(tool)
     left = tuple(name for name in tools if name not in denied)
     if not tools:
-        found.depart(origin, Effect.STRICTER, f"{pattern} allows nothing: Claude Code has no tool {tool}", advice(tool))
+        found.add_departure(origin, Effect.STRICTER, f"{pattern} allows nothing: Claude Code has no tool {tool}", advice_for_unknown_tool(tool))
         return set()
     if not left:
         why = "deny takes the whole tool away" if persona.project_writable or tools[0] not in WRITERS else "the project is read-only for this persona"
-        found.depart(origin, Effect.STRICTER, f"{pattern} allows nothing: {why}", "remove one of the two")
+        found.add_departure(origin, Effect.STRICTER, f"{pattern} allows nothing: {why}", "remove one of the two")
         return set()
     if pattern.specifier is None:
         found.allow += left
         return {*left, "*"} if tool == "*" else set(left)
-    rules = _specified(pattern, deny=False)
+    rules = _rules_with_specifier(pattern, deny=False)
     if not rules:
-        found.depart(origin, Effect.STRICTER, f"{pattern} allows nothing: Claude Code cannot read the pattern", _REWRITE)
+        found.add_departure(origin, Effect.STRICTER, f"{pattern} allows nothing: Claude Code cannot read the pattern", _REWRITE)
         return set()
     found.allow += rules
     if tool in _READERS:
-        found.depart(origin, Effect.WEAKER, f"{pattern} is no bound in the project: Claude Code reads all of it unasked", "use deny_read_paths")
-    if (tool == "Bash" or tool in _PATHS) and len(every(pattern.specifier)) > 1:
-        found.depart(origin, Effect.STRICTER, f"{pattern} is one {_thing(tool)} to Claude Code", _ONE_EACH)
+        found.add_departure(origin, Effect.WEAKER, f"{pattern} is no bound in the project: Claude Code reads all of it unasked", "use deny_read_paths")
+    if (tool == "Bash" or tool in _PATHS) and len(specifier_and_its_parts(pattern.specifier)) > 1:
+        found.add_departure(origin, Effect.STRICTER, f"{pattern} is one {_specifier_noun(tool)} to Claude Code", _ONE_EACH)
     if tool == "Bash" and _OPTIONS_BEFORE.fullmatch(pattern.specifier):
         what = f"{pattern} allows every option at its first *, also those that run other commands"
-        found.depart(origin, Effect.WEAKER, what, "write * behind the subcommand alone")
+        found.add_departure(origin, Effect.WEAKER, what, "write * behind the subcommand alone")
     return set(left)
 
 
-def _allow_mcp(pattern: ToolPattern, found: Found) -> set[str]:
+def _add_mcp_allow_rule(pattern: ToolPattern, found: Found) -> set[str]:
     name = pattern.tool
     if pattern.specifier is not None or not re.fullmatch(r"mcp__[^*]+?(__\*|__[^*]+\*?)?", name):
-        found.depart(
+        found.add_departure(
             pattern.origin, Effect.STRICTER, f"{pattern} allows nothing: Claude Code cannot read the pattern", "write mcp__server__tool or mcp__server__*"
         )
         return set()
@@ -240,12 +242,12 @@ def _allow_mcp(pattern: ToolPattern, found: Found) -> set[str]:
     return {name}
 
 
-def advice(tool: str) -> str:
+def advice_for_unknown_tool(tool: str) -> str:
     """What to write instead of a tool that there is not."""
     return "remove it" if tool in _GONE else "name one of its tools, or an MCP tool as mcp__server__tool"
 
 
-def _shared_paths(persona: PersonaPolicy, whole: set[str], found: Found) -> None:
+def _check_shared_paths(persona: PersonaPolicy, whole: set[str], found: Found) -> None:
     """Say where a rule for the paths of one tool holds for another, too."""
     for deny, patterns in ((False, persona.allowed_tools), (True, persona.denied_tools)):
         specified = [p for p in _without_narrower(patterns) if p.specifier is not None and p.tool in WRITERS]
@@ -253,57 +255,62 @@ def _shared_paths(persona: PersonaPolicy, whole: set[str], found: Found) -> None
         # A tool that is allowed as a whole gains nothing; one that nothing allows is refused by its name.
         others = {tool for tool in of if deny or of[tool]}
         if deny:
-            others &= {name for p in persona.allowed_tools for name in matching(p.tool)}
+            others &= {name for p in persona.allowed_tools for name in matching_tools(p.tool)}
         for pattern in specified:
             also = sorted(tool for tool in others if tool != pattern.tool and pattern.specifier not in of[tool])
             if also and (deny or pattern.tool not in whole):
                 what = f"{pattern} holds for {' and '.join(also)} as well: Claude Code has one rule for all tools that write"
-                found.depart(pattern.origin, Effect.STRICTER if deny else Effect.WEAKER, what, "write the same paths for each of them")
+                found.add_departure(pattern.origin, Effect.STRICTER if deny else Effect.WEAKER, what, "write the same paths for each of them")
 
 
-def _made_by_edit(persona: PersonaPolicy, whole: set[str], found: Found) -> None:
+def _check_files_made_by_edit(persona: PersonaPolicy, whole: set[str], found: Found) -> None:
     for pattern in persona.denied_tools:
-        if pattern.tool == "Write" and pattern.specifier is None and "Edit" not in whole and any("Edit" in matching(p.tool) for p in persona.allowed_tools):
-            found.depart(pattern.origin, Effect.WEAKER, "Write is denied, and Edit makes new files as well", "deny Edit, too, or bound its paths")
+        if (
+            pattern.tool == "Write"
+            and pattern.specifier is None
+            and "Edit" not in whole
+            and any("Edit" in matching_tools(p.tool) for p in persona.allowed_tools)
+        ):
+            found.add_departure(pattern.origin, Effect.WEAKER, "Write is denied, and Edit makes new files as well", "deny Edit, too, or bound its paths")
 
 
 # --- specifiers
 
 
-def _specified(pattern: ToolPattern, *, deny: bool) -> tuple[str, ...]:
+def _rules_with_specifier(pattern: ToolPattern, *, deny: bool) -> tuple[str, ...]:
     """The rules for some calls of a tool, the first of which is the pattern itself; none where it cannot be said."""
     tool, text = pattern.tool, pattern.specifier or ""
-    texts = every(text) if deny else (text,)
+    texts = specifier_and_its_parts(text) if deny else (text,)
     if tool in _PATHS:
-        said = tuple(path_of(one, deny=deny) for one in texts)
+        said = tuple(claude_path_pattern(one, deny=deny) for one in texts)
         return tuple(dict.fromkeys(f"{_PATHS[tool]}({path})" for path in said)) if all(said) else ()
     tool = RENAMED.get(tool, tool)
-    if tool not in _SPECIFIED or (tool in _SHAPES and not _SHAPES[tool].fullmatch(text)) or _open_end(text):
+    if tool not in _SPECIFIED or (tool in _SHAPES and not _SHAPES[tool].fullmatch(text)) or _escapes_closing_bracket(text):
         return ()
     if tool != "Bash":
         return (f"{tool}({text})",)
     # Each command of a line has to be allowed by itself, and what is redirected is a matter of rules for paths.
     if not deny and _JOINED.search(_QUOTED.sub("", text)):
         return ()
-    said = tuple(map(command_of, texts))
+    said = tuple(map(claude_command_pattern, texts))
     return tuple(dict.fromkeys(f"Bash({command})" for command in said)) if all(said) else ()
 
 
 _SHAPES = {"WebFetch": _DOMAIN, "Agent": _AGENT, "Skill": re.compile(r"[^,{}]+")}
 
 
-def _open_end(text: str) -> bool:
+def _escapes_closing_bracket(text: str) -> bool:
     """Whether a final backslash would take the closing bracket."""
     return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 
-def command_of(text: str) -> str:
+def claude_command_pattern(text: str) -> str:
     """A pattern for commands, in which every `*` is one; empty where Claude Code cannot be told it."""
     body = text.removesuffix(":*").rstrip()
     bare = _QUOTED.sub("", text)
     # Redirections are cut off before a command is compared; several commands are compared in a spelling of its own, with one blank around
     # what joins them, and without their quotes.
-    if unclear(text) or _ESCAPED.search(body) or _JOINED.search(_APART.sub("", bare)) or (_JOINED.search(bare) and _CHANGED.search(text)):
+    if has_unclear_command_suffix(text) or _ESCAPED.search(body) or _JOINED.search(_APART.sub("", bare)) or (_JOINED.search(bare) and _CHANGED.search(text)):
         return ""
     if body == text:
         return text
@@ -319,7 +326,7 @@ _CHANGED = re.compile(r"[\"'\\`${(#=]|  |[;&|] *:\*$")
 _QUOTED = re.compile(r"\"[^\"*]*\"|'[^'*]*'")
 
 
-def path_of(text: str, *, deny: bool) -> str:
+def claude_path_pattern(text: str, *, deny: bool) -> str:
     """A path as Claude Code's rules spell it; empty where they cannot say it.
 
     A bare name or pattern of a deny rule matches at any depth, as in .gitignore; so does a bare pattern of an allow rule, but a bare name is

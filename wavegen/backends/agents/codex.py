@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wavegen.backends import File
-from wavegen.backends.agents.tool_lists import gap, listed, share, working
+from wavegen.backends.agents.tool_lists import agent_gap, personas_with_agent, restricts_tools, share_of_tool
 from wavegen.policy.model import AgentKind, Effect, Gap, PersonaPolicy, Plan
 
 NAME = "programs"
@@ -22,20 +22,20 @@ def codex_options(persona: PersonaPolicy) -> tuple[str, ...]:
 
     Its shell is all or nothing: where commands are allowed by patterns, it is off. Edits have no switch.
     """
-    search = () if share(persona, "WebSearch").whole else ("-c", "web_search=disabled")
-    shell = () if share(persona, "Bash").whole else ("--disable", "shell_tool")
-    agents = () if share(persona, "Agent").whole else ("--disable", "multi_agent")
+    search = () if share_of_tool(persona, "WebSearch").whole else ("-c", "web_search=disabled")
+    shell = () if share_of_tool(persona, "Bash").whole else ("--disable", "shell_tool")
+    agents = () if share_of_tool(persona, "Agent").whole else ("--disable", "multi_agent")
     return (*search, *shell, *agents)
 
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What of the lists binds no program of these kinds."""
-    for persona, agent in working(plan, AgentKind.CODEX):
-        if listed(persona):
+    for persona, agent in personas_with_agent(plan, AgentKind.CODEX):
+        if restricts_tools(persona):
             what = "codex knows whole tools alone: its shell (which reads files, too), web search and sub-agents are switched off unless the whole is allowed; "
             what += "edits, what else it has, denied patterns and hooks are left to the fence"
-            yield gap(NAME, persona, Effect.WEAKER, what, "let the fence hold it: project: read, allowed_domains", agent.origin)
-    for persona, agent in working(plan, AgentKind.OTHER):
-        if listed(persona):
+            yield agent_gap(NAME, persona, Effect.WEAKER, what, "let the fence hold it: project: read, allowed_domains", agent.origin)
+    for persona, agent in personas_with_agent(plan, AgentKind.OTHER):
+        if restricts_tools(persona):
             what = f"lists of tools bind nobody in {agent.adapter}, a program that is not known: all of its tools have what the fence lets through"
-            yield gap(NAME, persona, Effect.IGNORED, what, "let the fence hold it: project: read, allowed_domains", agent.origin)
+            yield agent_gap(NAME, persona, Effect.IGNORED, what, "let the fence hold it: project: read, allowed_domains", agent.origin)

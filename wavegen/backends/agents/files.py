@@ -12,7 +12,7 @@ from typing import assert_never
 from wavegen.backends import Option
 from wavegen.backends.agents.claude import FENCED, UNFENCED
 from wavegen.backends.agents.codex import codex_options
-from wavegen.backends.agents.instructions import OTHERS, directory
+from wavegen.backends.agents.instructions import OTHERS, persona_directory
 from wavegen.policy.model import Agent, AgentKind, PersonaPolicy
 
 
@@ -24,17 +24,17 @@ class Command:
     variables: tuple[str, ...] = ()
 
 
-def started(persona: PersonaPolicy) -> Iterator[Option]:
+def agent_command_options(persona: PersonaPolicy) -> Iterator[Option]:
     """For each of a persona's programs: its adapter's name, numbers of words and of the variables among them, and the words."""
     for agent in persona.agents:
-        found = command(persona, agent)
+        found = agent_command_line(persona, agent)
         words = (*found.variables, *found.words)
         yield Option((agent.adapter, str(len(words)), str(len(found.variables)), *words), agent.origin)
 
 
-def command(persona: PersonaPolicy, agent: Agent) -> Command:
+def agent_command_line(persona: PersonaPolicy, agent: Agent) -> Command:
     """What is started for one of a persona's programs; its caller's words follow."""
-    here = directory(persona)
+    here = persona_directory(persona)
     model = ("-m", agent.model) if agent.model else ()
     match agent.kind:
         case AgentKind.CLAUDE:

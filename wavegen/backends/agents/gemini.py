@@ -10,24 +10,24 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wavegen.backends import File, header
+from wavegen.backends import File, generated_header
 from wavegen.backends.agents import instructions
 from wavegen.backends.agents.tool_lists import (
     EDITS,
     Share,
+    agent_gap,
     allowed_path,
-    command,
+    allows_git_by_pattern,
+    allows_tools_by_default,
     common_gaps,
     denied_path,
-    every,
-    everything,
-    gap,
-    part_of_git,
-    share,
-    unclear,
-    working,
+    has_unclear_command_suffix,
+    normalise_command_pattern,
+    personas_with_agent,
+    share_of_tool,
+    specifier_and_its_parts,
 )
-from wavegen.core.quote import comment, toml
+from wavegen.core.quote import escape_comment, quote_toml
 from wavegen.policy.model import Agent, AgentKind, Effect, Gap, Origin, PersonaPolicy, Plan, ToolPattern
 
 NAME = "gemini"
@@ -72,71 +72,71 @@ class Rule:
     priority: int
     origin: Origin
 
-    def lines(self) -> Iterator[str]:
+    def toml_lines(self) -> Iterator[str]:
         """The rule as TOML."""
-        yield f"# {comment(self.origin.written)}"
+        yield f"# {escape_comment(self.origin.text_without_line)}"
         yield "[[rule]]"
-        yield f"toolName = {_names(self.tools)}"
+        yield f"toolName = {_toml_tool_names(self.tools)}"
         if self.key:
-            yield f"{self.key} = {toml(self.value)}"
+            yield f"{self.key} = {quote_toml(self.value)}"
         yield f'decision = "{"allow" if self.allow else "deny"}"'
         yield f"priority = {self.priority}"
         if not self.allow:
             yield 'denyMessage = "not among what this persona may do"'
 
 
-def _names(tools: tuple[str, ...]) -> str:
-    return toml(tools[0]) if len(tools) == 1 else f"[{', '.join(map(toml, tools))}]"
+def _toml_tool_names(tools: tuple[str, ...]) -> str:
+    return quote_toml(tools[0]) if len(tools) == 1 else f"[{', '.join(map(quote_toml, tools))}]"
 
 
 def render(plan: Plan) -> Iterator[File]:
     """personas/<name>/gemini.toml."""
-    for persona, _ in working(plan, AgentKind.GEMINI):
-        blocks = [f"# {header(plan)}", *("\n".join(rule.lines()) for rule in rules(persona))]
-        yield File(path=f"{instructions.directory(persona)}/{FILE}", text="\n\n".join(blocks) + "\n")
+    for persona, _ in personas_with_agent(plan, AgentKind.GEMINI):
+        blocks = [f"# {generated_header(plan)}", *("\n".join(rule.toml_lines()) for rule in gemini_policy_rules(persona))]
+        yield File(path=f"{instructions.persona_directory(persona)}/{FILE}", text="\n\n".join(blocks) + "\n")
 
 
 # --- rules
 
 
-def rules(persona: PersonaPolicy) -> Iterator[Rule]:
+def gemini_policy_rules(persona: PersonaPolicy) -> Iterator[Rule]:
     """The rules of a persona, those that win last."""
-    yield Rule(tools=("*",), allow=everything(persona), priority=_GROUND, origin=Origin("whatever no rule below is about"))
+    yield Rule(tools=("*",), allow=allows_tools_by_default(persona), priority=_GROUND, origin=Origin("whatever no rule below is about"))
     for tool in _TOOLS:
-        yield from _allowing(tool, share(persona, tool))
+        yield from _allow_rules(tool, share_of_tool(persona, tool))
     for tool in _TOOLS:
-        yield from _denying(tool, share(persona, tool))
-    if share(persona, "Bash").some:
+        yield from _deny_rules(tool, share_of_tool(persona, tool))
+    if share_of_tool(persona, "Bash").some:
         why = Origin("a command is known by the call's own arguments, not by what they hold")
         yield Rule(tools=(_SHELL,), key="argsPattern", value=_NESTED_COMMAND, allow=False, priority=_DENY, origin=why)
-    if part_of_git(persona):
+    if allows_git_by_pattern(persona):
         yield Rule(tools=(_SHELL,), key="commandRegex", value=_GIT_WRITES, allow=False, priority=_DENY, origin=Origin("git writes a file by it"))
 
 
-def _allowing(tool: str, found: Share) -> Iterator[Rule]:
+def _allow_rules(tool: str, found: Share) -> Iterator[Rule]:
     if found.whole and found.whole.tool != "*":
-        yield Rule(tools=_TOOLS[tool], allow=True, priority=_ALLOW, origin=_said(found.whole))
+        yield Rule(tools=_TOOLS[tool], allow=True, priority=_ALLOW, origin=_pattern_origin(found.whole))
     for pattern in found.some:
-        part = _allowed(tool, pattern)
+        part = _allowed_arguments(tool, pattern)
         if part:
-            yield Rule(tools=(_PATHS.get(tool, _SHELL),), key=part[0], value=part[1], allow=True, priority=_ALLOW, origin=_said(pattern))
+            yield Rule(tools=(_PATHS.get(tool, _SHELL),), key=part[0], value=part[1], allow=True, priority=_ALLOW, origin=_pattern_origin(pattern))
 
 
-def _denying(tool: str, found: Share) -> Iterator[Rule]:
+def _deny_rules(tool: str, found: Share) -> Iterator[Rule]:
     if found.gone:
-        yield Rule(tools=_TOOLS[tool], allow=False, priority=_DENY, origin=_said(found.gone))
-    for pattern in found.denied if found.kept else ():
-        parts = _denied(tool, pattern)
+        yield Rule(tools=_TOOLS[tool], allow=False, priority=_DENY, origin=_pattern_origin(found.gone))
+    for pattern in found.denied if found.has_allowed_calls else ():
+        parts = _denied_arguments(tool, pattern)
         if parts is None:
-            yield Rule(tools=_TOOLS[tool], allow=False, priority=_DENY, origin=_said(pattern))
+            yield Rule(tools=_TOOLS[tool], allow=False, priority=_DENY, origin=_pattern_origin(pattern))
             continue
         for key, value in parts:
-            yield Rule(tools=(_PATHS.get(tool, _SHELL),), key=key, value=value, allow=False, priority=_DENY, origin=_said(pattern))
+            yield Rule(tools=(_PATHS.get(tool, _SHELL),), key=key, value=value, allow=False, priority=_DENY, origin=_pattern_origin(pattern))
         if tool == "Read":  # its other tool takes many paths, and patterns of them
-            yield Rule(tools=_TOOLS[tool][1:], allow=False, priority=_DENY, origin=_said(pattern))
+            yield Rule(tools=_TOOLS[tool][1:], allow=False, priority=_DENY, origin=_pattern_origin(pattern))
 
 
-def _said(pattern: ToolPattern) -> Origin:
+def _pattern_origin(pattern: ToolPattern) -> Origin:
     return Origin(str(pattern), pattern.origin.at) if pattern.origin.at else pattern.origin
 
 
@@ -146,55 +146,55 @@ Part = tuple[str, str]
 _FIRST = re.compile(r"([^*?]*[^*? ])( ?\*)?")
 
 
-def _allowed(tool: str, pattern: ToolPattern) -> Part | None:
+def _allowed_arguments(tool: str, pattern: ToolPattern) -> Part | None:
     """What of a tool's arguments an entry allows; None for what cannot be said exactly."""
     specifier = pattern.specifier or "*"
-    if len(_literal(specifier)) > _LONGEST or (tool == "Bash" and unclear(specifier)):
+    if len(_literal_to_regex(specifier)) > _LONGEST or (tool == "Bash" and has_unclear_command_suffix(specifier)):
         return None
     if tool == "Bash":
-        words = _FIRST.fullmatch(command(specifier))
+        words = _FIRST.fullmatch(normalise_command_pattern(specifier))
         if not words:
             return None
-        return ("commandPrefix", words[1]) if words[2] else ("commandRegex", _literal(words[1]) + '"')
+        return ("commandPrefix", words[1]) if words[2] else ("commandRegex", _literal_to_regex(words[1]) + '"')
     path = allowed_path(specifier) if tool in _PATHS else None
     if path is None:
         return None
     # A model may write a path from the root or from the project, which is known only when it is started: so its end counts.
     start = "/" if path.absolute else "" if path.tail.startswith("*") else rf"(?:|{_ANY}/)"
-    return "argsPattern", rf'\x00"file_path":"(?!{_ANY}\.\.){start}{_expression(path.tail)}"\x00'
+    return "argsPattern", rf'\x00"file_path":"(?!{_ANY}\.\.){start}{_wildcards_to_regex(path.tail)}"\x00'
 
 
-def _denied(tool: str, pattern: ToolPattern) -> tuple[Part, ...] | None:
+def _denied_arguments(tool: str, pattern: ToolPattern) -> tuple[Part, ...] | None:
     """What of a tool's arguments an entry denies; None for all of them."""
-    found = [_part(tool, text) for text in every(pattern.specifier or "*")]
+    found = [_denied_argument(tool, text) for text in specifier_and_its_parts(pattern.specifier or "*")]
     parts = tuple(part for part in found if part)
     return parts if len(parts) == len(found) else None
 
 
-def _part(tool: str, specifier: str) -> Part | None:
+def _denied_argument(tool: str, specifier: str) -> Part | None:
     if tool == "Bash":
-        if unclear(specifier):
+        if has_unclear_command_suffix(specifier):
             return None
-        text = command(specifier)
+        text = normalise_command_pattern(specifier)
         # A blank may be several; after a word comes a blank, an escaped quote, tab or newline, or the end.
         body, end = (text[:-2], r'[ "\\]') if text.endswith(" *") else (text[:-1], "") if text.endswith("*") else (text, '"')
-        found = _expression(body).replace(" ", " +") + end
+        found = _wildcards_to_regex(body).replace(" ", " +") + end
         return ("commandRegex", found) if len(found) <= _LONGEST else None
     if tool not in _PATHS:
         return None
     tail = denied_path(specifier)
-    found = rf'\x00"file_path":"(?:|{_ANY}/){_expression(tail)}["/]'
+    found = rf'\x00"file_path":"(?:|{_ANY}/){_wildcards_to_regex(tail)}["/]'
     return ("argsPattern", found) if len(found) <= _LONGEST else None
 
 
-def _expression(text: str) -> str:
+def _wildcards_to_regex(text: str) -> str:
     """A pattern with `*` and `?` as a regular expression for JSON text."""
     parts = re.split(r"(/\*\*/|\*+|\?)", text)
     said = {"?": r"[^\x00]", "/**/": f"/(?:|{_ANY}/)"}  # a ** between slashes may be no directory at all
-    return "".join(said.get(part) or (_ANY if part.startswith("*") else _literal(part)) for part in parts)
+    return "".join(said.get(part) or (_ANY if part.startswith("*") else _literal_to_regex(part)) for part in parts)
 
 
-def _literal(text: str) -> str:
+def _literal_to_regex(text: str) -> str:
     """Text as JSON writes it inside of a string, as a regular expression."""
     inside = json.dumps(text, ensure_ascii=False)[1:-1]
     return re.sub(r"[\[\]{}()*+?.\\^$|]", r"\\\g<0>", inside)
@@ -205,10 +205,10 @@ def _literal(text: str) -> str:
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What Gemini CLI cannot be told of a persona."""
-    for persona, agent in working(plan, AgentKind.GEMINI):
+    for persona, agent in personas_with_agent(plan, AgentKind.GEMINI):
         what = "what the persona is told is not read by gemini: only its settings could name the file, and it reads no settings of ours in the fence"
         remedy = "let the prompt begin with @ and the path of the persona's AGENTS.md"
-        yield gap(NAME, persona, Effect.IGNORED, what, remedy, agent.origin)
+        yield agent_gap(NAME, persona, Effect.IGNORED, what, remedy, agent.origin)
         yield from common_gaps(NAME, persona, agent, _SPECIFIED)
         yield from _command_gaps(persona)
         yield from _path_gaps(persona, agent)
@@ -216,36 +216,36 @@ def gaps(plan: Plan) -> Iterator[Gap]:
 
 
 def _command_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
-    bash = share(persona, "Bash")
+    bash = share_of_tool(persona, "Bash")
     for pattern in bash.some:
-        if _allowed("Bash", pattern) is None:
+        if _allowed_arguments("Bash", pattern) is None:
             what = f"{pattern} is not allowed: gemini knows a command by how it begins, up to the end of a word"
-            yield gap(NAME, persona, Effect.STRICTER, what, "write the words that it begins with, and * behind them", pattern.origin)
-    for pattern in bash.denied if bash.kept else ():
-        if _denied("Bash", pattern) is None:
+            yield agent_gap(NAME, persona, Effect.STRICTER, what, "write the words that it begins with, and * behind them", pattern.origin)
+    for pattern in bash.denied if bash.has_allowed_calls else ():
+        if _denied_arguments("Bash", pattern) is None:
             what = "a pattern is longer than gemini reads, or has `:*` before its end: it denies the whole tool"
-            yield gap(NAME, persona, Effect.STRICTER, what, "write a shorter one, and * where any text may stand", pattern.origin)
+            yield agent_gap(NAME, persona, Effect.STRICTER, what, "write a shorter one, and * where any text may stand", pattern.origin)
 
 
 def _path_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
-    shares = [share(persona, tool) for tool in _PATHS]
-    some = [(tool, pattern) for tool in _PATHS for pattern in share(persona, tool).some]
-    if some or any(found.kept and found.denied for found in shares):
+    shares = [share_of_tool(persona, tool) for tool in _PATHS]
+    some = [(tool, pattern) for tool in _PATHS for pattern in share_of_tool(persona, tool).some]
+    if some or any(found.has_allowed_calls and found.denied for found in shares):
         what = "paths are known by their ends, and * crosses directories: x/a/b is what a/b is"
-        yield gap(NAME, persona, Effect.WEAKER, what, "leave files to the fence: project: read, paths", agent.origin)
+        yield agent_gap(NAME, persona, Effect.WEAKER, what, "leave files to the fence: project: read, paths", agent.origin)
     for tool, pattern in some:
-        if _allowed(tool, pattern) is None:
+        if _allowed_arguments(tool, pattern) is None:
             what = f"{pattern} is not allowed: gemini is told neither classes of characters nor .. nor the home directory in paths, nor long ones"
-            yield gap(NAME, persona, Effect.STRICTER, what, "write a path in the project, or an absolute one", pattern.origin)
-    if shares[0].kept and share(persona, "Grep").kept:
+            yield agent_gap(NAME, persona, Effect.STRICTER, what, "write a path in the project, or an absolute one", pattern.origin)
+    if shares[0].has_allowed_calls and share_of_tool(persona, "Grep").has_allowed_calls:
         for pattern in shares[0].denied:
             what = f"{pattern} binds reading alone: searching shows lines of the file"
-            yield gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the fence holds", pattern.origin)
+            yield agent_gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the fence holds", pattern.origin)
 
 
 def _notebook_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
-    notebook = share(persona, "NotebookEdit")
-    if (notebook.gone or notebook.denied) and any(share(persona, tool).kept for tool in EDITS[:2]):
+    notebook = share_of_tool(persona, "NotebookEdit")
+    if (notebook.gone or notebook.denied) and any(share_of_tool(persona, tool).has_allowed_calls for tool in EDITS[:2]):
         what = "notebooks are files like others: they are written where files are"
         origin = (notebook.gone or notebook.denied[0]).origin
-        yield gap(NAME, persona, Effect.WEAKER, what, "let the fence hold it: project: read, paths", origin)
+        yield agent_gap(NAME, persona, Effect.WEAKER, what, "let the fence hold it: project: read, paths", origin)

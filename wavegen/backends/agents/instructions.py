@@ -18,12 +18,12 @@ CLAUDE, OTHERS = "CLAUDE.md", "AGENTS.md"
 _PLAIN = re.compile(r"[A-Za-z0-9._/-]+")
 
 
-def directory(persona: PersonaPolicy) -> str:
+def persona_directory(persona: PersonaPolicy) -> str:
     """Where a persona's files are, below the project."""
     return f".wavegen/personas/{persona.name}"
 
 
-def files(persona: PersonaPolicy) -> tuple[str, ...]:
+def instruction_file_names(persona: PersonaPolicy) -> tuple[str, ...]:
     """The names under which a persona's programs read what they are told."""
     kinds = {agent.kind for agent in persona.agents}
     names = ((CLAUDE, AgentKind.CLAUDE in kinds), (OTHERS, bool(kinds - {AgentKind.CLAUDE}) or not kinds))
@@ -33,8 +33,8 @@ def files(persona: PersonaPolicy) -> tuple[str, ...]:
 def render(plan: Plan) -> Iterator[File]:
     """personas/<name>/CLAUDE.md, and AGENTS.md for the programs that read that."""
     for persona in plan.personas:
-        for name in files(persona):
-            yield File(path=f"{directory(persona)}/{name}", text="\n".join(guidance(persona, imports=name == CLAUDE)) + "\n", header=False)
+        for name in instruction_file_names(persona):
+            yield File(path=f"{persona_directory(persona)}/{name}", text="\n".join(instruction_lines(persona, imports=name == CLAUDE)) + "\n", header=False)
 
 
 def gaps(plan: Plan) -> Iterator[Gap]:
@@ -43,7 +43,7 @@ def gaps(plan: Plan) -> Iterator[Gap]:
     return iter(())
 
 
-def guidance(persona: PersonaPolicy, *, imports: bool) -> Iterator[str]:
+def instruction_lines(persona: PersonaPolicy, *, imports: bool) -> Iterator[str]:
     """The lines of a persona's file. `imports`: whether `@path` is read as the file at that path, as Claude Code does."""
     yield f"# Persona {persona.name}"
     yield ""
@@ -51,26 +51,26 @@ def guidance(persona: PersonaPolicy, *, imports: bool) -> Iterator[str]:
         yield one_line(persona.description)
         yield ""
     if persona.prompt:
-        yield f"Your role is described in {_code(persona.prompt.tail)}: {'its text follows' if imports and _PLAIN.fullmatch(persona.prompt.tail) else 'read that file first'}; follow it."
+        yield f"Your role is described in {_markdown_code_span(persona.prompt.tail)}: {'its text follows' if imports and _PLAIN.fullmatch(persona.prompt.tail) else 'read that file first'}; follow it."
         yield ""
     if imports:
         # From this file's own directory. What is not there is silently nothing.
-        yield from (f"@../../../{path}" for path in _imported(persona))
+        yield from (f"@../../../{path}" for path in _imported_paths(persona))
         yield ""
     if persona.prompt_text.strip():
         yield persona.prompt_text.strip()
         yield ""
     yield "## Restrictions"
     yield ""
-    yield from _enforced(persona)
+    yield from _enforcement_lines(persona)
     yield ""
-    yield from _tools(persona)
-    yield from _network(persona.fence)
+    yield from _tool_lines(persona)
+    yield from _network_lines(persona.fence)
     yield ""
-    yield from _paths(persona)
+    yield from _path_lines(persona)
 
 
-def _enforced(persona: PersonaPolicy) -> Iterator[str]:
+def _enforcement_lines(persona: PersonaPolicy) -> Iterator[str]:
     if persona.fence.fenced:
         yield "They are enforced outside of you: by the operating system (network and files) and by your program (tools)."
     else:
@@ -78,11 +78,11 @@ def _enforced(persona: PersonaPolicy) -> Iterator[str]:
     yield "What is refused is refused on purpose. Do not look for a way round it: say what you could not do, and why you wanted to."
 
 
-def _tools(persona: PersonaPolicy) -> Iterator[str]:
+def _tool_lines(persona: PersonaPolicy) -> Iterator[str]:
     if persona.denied_tools:
         yield "### Denied tools"
         yield ""
-        yield from _patterns(persona.denied_tools)
+        yield from _pattern_lines(persona.denied_tools)
         yield ""
     if any(pattern.tool == "*" and pattern.specifier is None for pattern in persona.allowed_tools):
         return
@@ -91,18 +91,18 @@ def _tools(persona: PersonaPolicy) -> Iterator[str]:
     if persona.allowed_tools:
         yield "You may ONLY use the following tools:"
         yield ""
-        yield from _patterns(persona.allowed_tools)
+        yield from _pattern_lines(persona.allowed_tools)
     else:
         yield "None: answer from what you are given."
     yield ""
 
 
-def _patterns(patterns: tuple[ToolPattern, ...]) -> Iterator[str]:
+def _pattern_lines(patterns: tuple[ToolPattern, ...]) -> Iterator[str]:
     for pattern in patterns:
-        yield f"- {_code(str(pattern))}"
+        yield f"- {_markdown_code_span(str(pattern))}"
 
 
-def _network(fence: Policy) -> Iterator[str]:
+def _network_lines(fence: Policy) -> Iterator[str]:
     network = fence.network
     yield "### Network access"
     yield ""
@@ -127,7 +127,7 @@ def _network(fence: Policy) -> Iterator[str]:
         yield from (f"- `{str(rule).removesuffix(':*')}`" for rule in network.denied)
 
 
-def _paths(persona: PersonaPolicy) -> Iterator[str]:
+def _path_lines(persona: PersonaPolicy) -> Iterator[str]:
     fence = persona.fence
     written = [rule for rule in fence.paths if rule.origin.at and rule.path.tail]
     yield "### Files"
@@ -140,21 +140,21 @@ def _paths(persona: PersonaPolicy) -> Iterator[str]:
     for word, access in (("Also writable", Access.WRITE), ("Also readable", Access.READ), ("Hidden", Access.HIDE)):
         found = [rule for rule in written if rule.access is access and not rule.pinned]
         if found:
-            yield f"- {word}: {', '.join(_code(_shown(rule)) for rule in found)}."
+            yield f"- {word}: {', '.join(_markdown_code_span(_display_path(rule)) for rule in found)}."
 
 
-def _shown(rule: PathRule) -> str:
+def _display_path(rule: PathRule) -> str:
     return rule.path.tail if rule.path.anchor is Anchor.PROJECT else str(rule.path)
 
 
-def _imported(persona: PersonaPolicy) -> Iterator[str]:
+def _imported_paths(persona: PersonaPolicy) -> Iterator[str]:
     """The role's prompt, where its path can be written as an import, and what the project tells every agent."""
     if persona.prompt and _PLAIN.fullmatch(persona.prompt.tail):
         yield persona.prompt.tail
     yield "CLAUDE.md"
 
 
-def _code(text: str) -> str:
+def _markdown_code_span(text: str) -> str:
     """A code span of Markdown: fenced by more backticks than it holds (CommonMark 6.1)."""
     shown = one_line(text)
     if "`" not in shown:

@@ -12,17 +12,17 @@ from wavegen.backends import File
 from wavegen.backends.agents import instructions
 from wavegen.backends.agents.tool_lists import (
     EDITS,
+    agent_gap,
     allowed_path,
-    command,
+    allows_git_by_pattern,
+    allows_tools_by_default,
     common_gaps,
     denied_path,
-    every,
-    everything,
-    gap,
-    part_of_git,
-    share,
-    unclear,
-    working,
+    has_unclear_command_suffix,
+    normalise_command_pattern,
+    personas_with_agent,
+    share_of_tool,
+    specifier_and_its_parts,
 )
 from wavegen.core.quote import json_text
 from wavegen.policy.known_agents import HOME_SETTINGS
@@ -59,11 +59,11 @@ Rule = str | dict[str, str]
 
 def render(plan: Plan) -> Iterator[File]:
     """personas/<name>/opencode.json."""
-    for persona, agent in working(plan, AgentKind.OPENCODE):
-        yield File(path=f"{instructions.directory(persona)}/{FILE}", text=settings(persona, agent), header=False)
+    for persona, agent in personas_with_agent(plan, AgentKind.OPENCODE):
+        yield File(path=f"{instructions.persona_directory(persona)}/{FILE}", text=opencode_settings(persona, agent), header=False)
 
 
-def settings(persona: PersonaPolicy, agent: Agent) -> str:
+def opencode_settings(persona: PersonaPolicy, agent: Agent) -> str:
     """The file's text. In it no text of a manifest is expanded: opencode replaces {env:…} and {file:…} wherever they stand."""
     model = {"model": agent.model, "small_model": agent.model} if "/" in agent.model else {}
     text = json_text(
@@ -73,38 +73,38 @@ def settings(persona: PersonaPolicy, agent: Agent) -> str:
             "share": "disabled",
             **model,
             "instructions": [],
-            "permission": permissions(persona),
+            "permission": opencode_permissions(persona),
         }
     )
-    told = [f"{instructions.directory(persona)}/{instructions.OTHERS}", instructions.OTHERS, *([persona.prompt.tail] if persona.prompt else [])]
-    lines = ",\n".join(f'    "{PROJECT}/' + _inert(json_text(path).strip())[1:] for path in told)
-    return _inert(text).replace('\n  "instructions": [],\n', f'\n  "instructions": [\n{lines}\n  ],\n', 1)
+    told = [f"{instructions.persona_directory(persona)}/{instructions.OTHERS}", instructions.OTHERS, *([persona.prompt.tail] if persona.prompt else [])]
+    lines = ",\n".join(f'    "{PROJECT}/' + _escape_placeholders(json_text(path).strip())[1:] for path in told)
+    return _escape_placeholders(text).replace('\n  "instructions": [],\n', f'\n  "instructions": [\n{lines}\n  ],\n', 1)
 
 
-def _inert(text: str) -> str:
+def _escape_placeholders(text: str) -> str:
     return text.replace("{env:", "\\u007benv:").replace("{file:", "\\u007bfile:")
 
 
 # --- permissions
 
 
-def permissions(persona: PersonaPolicy) -> dict[str, Rule]:
+def opencode_permissions(persona: PersonaPolicy) -> dict[str, Rule]:
     """The permissions, in the order that counts: of those that match a call the last holds."""
     return {
-        "*": "allow" if everything(persona) else "deny",
-        **{name: _rule(persona, name, tools) for name, tools in _PERMISSIONS},
+        "*": "allow" if allows_tools_by_default(persona) else "deny",
+        **{name: _permission_rule(persona, name, tools) for name, tools in _PERMISSIONS},
         "external_directory": "allow" if _reaches_outside(persona) else "deny",
     }
 
 
-def _rule(persona: PersonaPolicy, name: str, tools: tuple[str, ...]) -> Rule:
-    shares = [share(persona, tool) for tool in tools]
+def _permission_rule(persona: PersonaPolicy, name: str, tools: tuple[str, ...]) -> Rule:
+    shares = [share_of_tool(persona, tool) for tool in tools]
     table = {"*": "allow" if any(found.whole for found in shares) else "deny"}
     for pattern in (pattern for found in shares for pattern in found.some):
-        table.update(dict.fromkeys(_allowed(name, pattern), "allow"))
-    if name == "bash" and part_of_git(persona):
+        table.update(dict.fromkeys(_allowed_keys(name, pattern), "allow"))
+    if name == "bash" and allows_git_by_pattern(persona):
         table.update(dict.fromkeys(_GIT_WRITES, "deny"))
-    for key in (key for found in shares for pattern in found.denied for key in _denied(name, pattern)):
+    for key in (key for found in shares for pattern in found.denied for key in _denied_keys(name, pattern)):
         if key == "*":
             return "deny"
         table.pop(key, None)  # so that it stands last
@@ -112,10 +112,10 @@ def _rule(persona: PersonaPolicy, name: str, tools: tuple[str, ...]) -> Rule:
     return table if len(set(table.values())) > 1 else table["*"]
 
 
-def _allowed(name: str, pattern: ToolPattern) -> tuple[str, ...]:
+def _allowed_keys(name: str, pattern: ToolPattern) -> tuple[str, ...]:
     specifier = pattern.specifier or "*"
     if name == "bash":
-        return () if unclear(specifier) else (command(specifier),)
+        return () if has_unclear_command_suffix(specifier) else (normalise_command_pattern(specifier),)
     path = allowed_path(specifier) if name in _PATHS else None
     if path is None:
         return ()
@@ -126,17 +126,17 @@ def _allowed(name: str, pattern: ToolPattern) -> tuple[str, ...]:
     return tuple(place + tail for place in (("", "*/") if path.deep and not path.tail.startswith("*") else ("",)) for tail in tails)
 
 
-def _denied(name: str, pattern: ToolPattern) -> tuple[str, ...]:
-    return tuple(key for text in every(pattern.specifier or "*") for key in _keys(name, text))
+def _denied_keys(name: str, pattern: ToolPattern) -> tuple[str, ...]:
+    return tuple(key for text in specifier_and_its_parts(pattern.specifier or "*") for key in _keys_of_denied_specifier(name, text))
 
 
-def _keys(name: str, specifier: str) -> tuple[str, ...]:
+def _keys_of_denied_specifier(name: str, specifier: str) -> tuple[str, ...]:
     """What one pattern denies; `*` for the whole, where it cannot be told."""
     if name == "bash":
-        if unclear(specifier):
+        if has_unclear_command_suffix(specifier):
             return ("*",)
         # It expands a leading ~ or $HOME, which the command that it compares still has.
-        found = re.sub(r"^[~$]", "?", command(specifier))
+        found = re.sub(r"^[~$]", "?", normalise_command_pattern(specifier))
         return (f"{found} *" if _NO_KEY.fullmatch(found) else found,)
     if name not in _PATHS:
         return ("*",)
@@ -150,8 +150,8 @@ def _reaches_outside(persona: PersonaPolicy) -> bool:
     granted = any(
         rule.origin.at and rule.path.anchor is not Anchor.PROJECT and rule.access in (Access.READ, Access.WRITE, Access.SCRATCH) for rule in persona.fence.paths
     )
-    named = (pattern.specifier or "" for tool in ("Read", *EDITS) for pattern in share(persona, tool).some)
-    return granted or everything(persona) or any(specifier.startswith("/") for specifier in named)
+    named = (pattern.specifier or "" for tool in ("Read", *EDITS) for pattern in share_of_tool(persona, tool).some)
+    return granted or allows_tools_by_default(persona) or any(specifier.startswith("/") for specifier in named)
 
 
 # --- what it does not hold
@@ -159,55 +159,55 @@ def _reaches_outside(persona: PersonaPolicy) -> bool:
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What opencode cannot be told of the lists."""
-    for persona, agent in working(plan, AgentKind.OPENCODE):
-        if not _settings_kept_out(persona):
+    for persona, agent in personas_with_agent(plan, AgentKind.OPENCODE):
+        if not _resets_home_settings(persona):
             what = "settings in the persona's own home win over these (~/.config/opencode, ~/.opencode): what is written there once holds from then on"
-            yield gap(NAME, persona, Effect.WEAKER, what, "start from an empty home where that matters; the fence holds all the same", agent.origin)
+            yield agent_gap(NAME, persona, Effect.WEAKER, what, "start from an empty home where that matters; the fence holds all the same", agent.origin)
         yield from common_gaps(NAME, persona, agent, _SPECIFIED)
         yield from _command_gaps(persona)
         yield from _edit_gaps(persona, agent)
         yield from _path_gaps(persona, agent)
         if agent.model and "/" not in agent.model:
             what = f"model '{agent.model}' names no provider, so that opencode takes its own default"
-            yield gap(NAME, persona, Effect.IGNORED, what, "write provider/model, or tier_models of the adapter", agent.origin)
+            yield agent_gap(NAME, persona, Effect.IGNORED, what, "write provider/model, or tier_models of the adapter", agent.origin)
 
 
-def _settings_kept_out(persona: PersonaPolicy) -> bool:
+def _resets_home_settings(persona: PersonaPolicy) -> bool:
     """Whether every start finds these directories as empty as the first. A path that is hidden is the host's: what a private home has there stays."""
     gone = {rule.path for rule in persona.fence.paths if rule.access is Access.SCRATCH}
     return gone >= {HostPath(Anchor.HOME, place) for place in HOME_SETTINGS[AgentKind.OPENCODE]}
 
 
 def _command_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
-    bash = share(persona, "Bash")
-    for pattern in (*bash.some, *(bash.denied if bash.kept else ())):
-        if any(map(unclear, every(pattern.specifier or "*"))):
+    bash = share_of_tool(persona, "Bash")
+    for pattern in (*bash.some, *(bash.denied if bash.has_allowed_calls else ())):
+        if any(map(has_unclear_command_suffix, specifier_and_its_parts(pattern.specifier or "*"))):
             said = "is not allowed" if pattern in bash.some else "denies the whole tool"
             what = f"{pattern} {said}: `:*` stands for arguments at the end of a command alone"
-            yield gap(NAME, persona, Effect.STRICTER, what, "write * where any text may stand", pattern.origin)
+            yield agent_gap(NAME, persona, Effect.STRICTER, what, "write * where any text may stand", pattern.origin)
 
 
 def _edit_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
     says = {
         (bool(found.whole), tuple(p.specifier for p in found.some), tuple(p.specifier for p in found.denied))
-        for found in (share(persona, tool) for tool in EDITS[:2])
+        for found in (share_of_tool(persona, tool) for tool in EDITS[:2])
     }
     if len(says) > 1:
         what = "editing and writing files are one permission: what either is allowed, both are, but for the parts that either is denied"
-        yield gap(NAME, persona, Effect.WEAKER, what, "name Edit and Write alike, or let the fence hold it: project: read, paths", agent.origin)
+        yield agent_gap(NAME, persona, Effect.WEAKER, what, "name Edit and Write alike, or let the fence hold it: project: read, paths", agent.origin)
 
 
 def _path_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
-    shares = [share(persona, tool) for tool in ("Read", *EDITS)]
+    shares = [share_of_tool(persona, tool) for tool in ("Read", *EDITS)]
     some = [pattern for found in shares for pattern in found.some]
-    if some or any(found.kept and found.denied for found in shares):
+    if some or any(found.has_allowed_calls and found.denied for found in shares):
         what = "paths are compared from the top of the git repository, and * crosses directories: what is denied is denied in every directory"
-        yield gap(NAME, persona, Effect.STRICTER, what, "keep the manifest at the top of its repository", agent.origin)
+        yield agent_gap(NAME, persona, Effect.STRICTER, what, "keep the manifest at the top of its repository", agent.origin)
     for pattern in some:
         if allowed_path(pattern.specifier or "*") is None:
             what = f"{pattern} is not allowed: opencode knows neither classes of characters nor .. nor the home directory in paths"
-            yield gap(NAME, persona, Effect.STRICTER, what, "write a path in the project, or an absolute one", pattern.origin)
-    if shares[0].kept and share(persona, "Grep").kept:
+            yield agent_gap(NAME, persona, Effect.STRICTER, what, "write a path in the project, or an absolute one", pattern.origin)
+    if shares[0].has_allowed_calls and share_of_tool(persona, "Grep").has_allowed_calls:
         for pattern in shares[0].denied:
             what = f"{pattern} binds reading alone: searching shows lines of the file"
-            yield gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the fence holds", pattern.origin)
+            yield agent_gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the fence holds", pattern.origin)

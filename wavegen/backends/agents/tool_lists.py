@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from wavegen.policy.model import Agent, AgentKind, Effect, Gap, Origin, PersonaPolicy, Plan, ToolPattern
-from wavegen.policy.persona_tools import FORMER, TOOLS, names
+from wavegen.policy.persona_tools import FORMER, TOOLS, matches_tool
 
 EDITS = ("Edit", "Write", "NotebookEdit")
 """What changes files, besides commands."""
@@ -27,15 +27,15 @@ class Share:
     """The entry that denies every call."""
 
     @property
-    def kept(self) -> bool:
+    def has_allowed_calls(self) -> bool:
         """Whether any call is left."""
         return bool(self.whole or self.some)
 
 
-def share(persona: PersonaPolicy, tool: str) -> Share:
+def share_of_tool(persona: PersonaPolicy, tool: str) -> Share:
     """What the lists leave of a tool. A deny entry for the whole of it wins over all others."""
-    allowed = tuple(pattern for pattern in persona.allowed_tools if names(pattern, tool))
-    denied = tuple(pattern for pattern in persona.denied_tools if names(pattern, tool))
+    allowed = tuple(pattern for pattern in persona.allowed_tools if matches_tool(pattern, tool))
+    denied = tuple(pattern for pattern in persona.denied_tools if matches_tool(pattern, tool))
     gone = next((pattern for pattern in denied if pattern.specifier is None), None)
     whole = None if gone else next((pattern for pattern in allowed if pattern.specifier is None), None)
     return Share(
@@ -46,19 +46,19 @@ def share(persona: PersonaPolicy, tool: str) -> Share:
     )
 
 
-def everything(persona: PersonaPolicy) -> bool:
+def allows_tools_by_default(persona: PersonaPolicy) -> bool:
     """Whether whatever is not denied is allowed."""
     return any(pattern.tool == "*" and pattern.specifier is None for pattern in persona.allowed_tools) and not any(
         pattern.tool == "*" and pattern.specifier is None for pattern in persona.denied_tools
     )
 
 
-def listed(persona: PersonaPolicy) -> bool:
+def restricts_tools(persona: PersonaPolicy) -> bool:
     """Whether the lists say anything at all."""
-    return bool(persona.denied_tools) or not everything(persona)
+    return bool(persona.denied_tools) or not allows_tools_by_default(persona)
 
 
-def working(plan: Plan, kind: AgentKind) -> Iterator[tuple[PersonaPolicy, Agent]]:
+def personas_with_agent(plan: Plan, kind: AgentKind) -> Iterator[tuple[PersonaPolicy, Agent]]:
     """The personas that a program may work as, with the first of their agents of its kind."""
     for persona in plan.personas:
         agent = next((agent for agent in persona.agents if agent.kind is kind), None)
@@ -69,26 +69,26 @@ def working(plan: Plan, kind: AgentKind) -> Iterator[tuple[PersonaPolicy, Agent]
 # --- specifiers
 
 
-def every(specifier: str) -> tuple[str, ...]:
+def specifier_and_its_parts(specifier: str) -> tuple[str, ...]:
     """A pattern, and the parts that it has where it is a list with commas: some mean it as one, some as each of them."""
     parts = tuple(part.strip() for part in specifier.split(",") if part.strip())
     return (specifier, *parts) if len(parts) > 1 else (specifier,)
 
 
-def unclear(specifier: str) -> bool:
+def has_unclear_command_suffix(specifier: str) -> bool:
     """Whether a pattern for commands has `:*` where no program takes it as it is meant: with nothing before it, or something behind it."""
     body = specifier.removesuffix(":*").rstrip()
     return not body or ":*" in body
 
 
-def command(specifier: str) -> str:
+def normalise_command_pattern(specifier: str) -> str:
     """The pattern for a command: `git log:*` is the older spelling of `git log *`."""
     return specifier.removesuffix(":*").rstrip() + " *" if specifier.endswith(":*") else specifier
 
 
-def part_of_git(persona: PersonaPolicy) -> bool:
+def allows_git_by_pattern(persona: PersonaPolicy) -> bool:
     """Whether git is allowed by patterns, and not as a whole. What only looks at a repository writes a file by --output."""
-    commands = [command(pattern.specifier or "") for pattern in share(persona, "Bash").some]
+    commands = [normalise_command_pattern(pattern.specifier or "") for pattern in share_of_tool(persona, "Bash").some]
     return any(text.startswith("git ") and text != "git *" for text in commands)
 
 
@@ -134,7 +134,7 @@ def denied_path(specifier: str) -> str:
 # --- what is the same for all of them
 
 
-def gap(program: str, persona: PersonaPolicy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:  # noqa: PLR0913, PLR0917
+def agent_gap(program: str, persona: PersonaPolicy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:  # noqa: PLR0913, PLR0917
     """A gap of a program. Its text names no persona, so that what many have is said once."""
     return Gap(backend=program, shell=persona.fence.name, effect=effect, what=what, remedy=remedy, origin=origin)
 
@@ -146,48 +146,48 @@ def common_gaps(program: str, persona: PersonaPolicy, agent: Agent, specified: C
     """
     for hook in persona.hooks:
         what = f"the hook is not run: {program} is given none"
-        yield gap(program, persona, Effect.IGNORED, what, "let Claude Code work as this persona, or do it in a hook of git or in CI", hook.origin)
+        yield agent_gap(program, persona, Effect.IGNORED, what, "let Claude Code work as this persona, or do it in a hook of git or in CI", hook.origin)
     for patterns, allows in ((persona.allowed_tools, True), (persona.denied_tools, False)):
         for pattern in patterns:
             yield from _pattern_gaps(program, persona, pattern, specified, allows=allows)
-    bash = share(persona, "Bash")
+    bash = share_of_tool(persona, "Bash")
     if bash.some or (bash.whole and bash.denied):
         what = (
             "patterns of commands are no barrier: what they let through may write files (git log --output=x, > x) or start other programs (find -exec, sh -c)"
         )
-        yield gap(program, persona, Effect.WEAKER, what, "leave files and network to the fence: project: read, allowed_domains", agent.origin)
-    yield from left_behind(program, persona, agent, agent.origin)
+        yield agent_gap(program, persona, Effect.WEAKER, what, "leave files and network to the fence: project: read, allowed_domains", agent.origin)
+    yield from session_leftover_gaps(program, persona, agent, agent.origin)
 
 
-def left_behind(program: str, persona: PersonaPolicy, agent: Agent, origin: Origin) -> Iterator[Gap]:
+def session_leftover_gaps(program: str, persona: PersonaPolicy, agent: Agent, origin: Origin) -> Iterator[Gap]:
     """What a session may leave to the next one: said once for a persona, by the first of its programs that has lists."""
     first = next((one for one in persona.agents if one.kind in _LISTED), None)
-    if agent != first or not (persona.fence.fenced and persona.fence.private_home and listed(persona)) or share(persona, "Bash").whole:
+    if agent != first or not (persona.fence.fenced and persona.fence.private_home and restricts_tools(persona)) or share_of_tool(persona, "Bash").whole:
         return
-    if share(persona, "Bash").some or any(share(persona, tool).kept for tool in EDITS):
+    if share_of_tool(persona, "Bash").some or any(share_of_tool(persona, tool).has_allowed_calls for tool in EDITS):
         what = "what a session leaves in the private home (start-up files of shells, ~/.gitconfig, the agent's memory) is there when the next one starts,"
         what += " and may run commands beyond the list, within the fence"
-        yield gap(program, persona, Effect.WEAKER, what, "home: tmpfs", origin)
+        yield agent_gap(program, persona, Effect.WEAKER, what, "home: tmpfs", origin)
 
 
 _LISTED = (AgentKind.CLAUDE, AgentKind.OPENCODE, AgentKind.GEMINI)
 
 
 def _pattern_gaps(program: str, persona: PersonaPolicy, pattern: ToolPattern, specified: Collection[str], *, allows: bool) -> Iterator[Gap]:
-    about = [tool for tool in TOOLS if tool not in FORMER and names(pattern, tool)]
+    about = [tool for tool in TOOLS if tool not in FORMER and matches_tool(pattern, tool)]
     if not about:
         if allows:
             what = f"{pattern} is not allowed: {program} has no tool that is known by that name"
-            yield gap(program, persona, Effect.STRICTER, what, "remove the entry", pattern.origin)
-        elif everything(persona):
+            yield agent_gap(program, persona, Effect.STRICTER, what, "remove the entry", pattern.origin)
+        elif allows_tools_by_default(persona):
             what = f"{pattern} is not denied: {program} has no tool that is known by that name"
-            yield gap(program, persona, Effect.IGNORED, what, "list what is allowed", pattern.origin)
+            yield agent_gap(program, persona, Effect.IGNORED, what, "list what is allowed", pattern.origin)
     elif pattern.specifier is not None and not set(about) & set(specified):
         said = "is not allowed" if allows else "denies the whole tool"
         what = f"{pattern} {said}: {program} knows no part of this tool's calls as the pattern means it"
-        yield gap(
+        yield agent_gap(
             program, persona, Effect.STRICTER, what, "name the whole tool; what it reaches is the fence's: allowed_domains, deny_read_paths", pattern.origin
         )
-    elif pattern.specifier is not None and len(every(pattern.specifier)) > 1:
+    elif pattern.specifier is not None and len(specifier_and_its_parts(pattern.specifier)) > 1:
         what = f"{pattern} is one pattern to {program}" + ("" if allows else "; each part of it is denied as well")
-        yield gap(program, persona, Effect.STRICTER, what, "write one entry for each", pattern.origin)
+        yield agent_gap(program, persona, Effect.STRICTER, what, "write one entry for each", pattern.origin)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wavegen.backends import File, header
-from wavegen.backends.templates import fill
+from wavegen.backends import File, generated_header
+from wavegen.backends.templates import fill_template
 from wavegen.core import resources
 from wavegen.policy.model import Effect, Gap, Origin, Plan
 
@@ -29,15 +29,15 @@ _ORIGINAL = {"owner": "NixOS", "ref": "nixos-unstable", "repo": "nixpkgs", "type
 
 def render(plan: Plan) -> Iterator[File]:
     """flake.nix, flake.lock where there is none, and the static shells.nix."""
-    yield File(path=".wavegen/shells.nix", text=f"# {header(plan)}\n" + resources.text("nix/shells.nix"))
+    yield File(path=".wavegen/shells.nix", text=f"# {generated_header(plan)}\n" + resources.read_resource("nix/shells.nix"))
     if not plan.vendored:
         return  # where the launcher comes from is for whoever writes the flake to say
     description = plan.description or f"The fenced development shells of {plan.name}"
-    yield File(path=FLAKE, text=fill("flake.nix.j2", header=header(plan), description=description))
-    yield File(path="flake.lock", text=_lock(), only_if_missing=True, header=False)
+    yield File(path=FLAKE, text=fill_template("flake.nix.j2", header=generated_header(plan), description=description))
+    yield File(path="flake.lock", text=_lock_file_text(), only_if_missing=True, header=False)
 
 
-def _lock() -> str:
+def _lock_file_text() -> str:
     # As Nix itself writes it (two spaces, sorted keys), so that `nix flake lock` changes nothing.
     import json
 

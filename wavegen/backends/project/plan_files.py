@@ -39,7 +39,7 @@ def render(plan: Plan) -> Iterator[File]:
         yield File(path=".wavegen/.gitignore", text="/launcher/__pycache__/\n", header=False)
     yield File(path=".wavegen/.gitattributes", text="* -text linguist-generated\n", header=False)
     left_out = {name for names, needed in _PARTS if not needed(plan) for name in names}
-    for name, text in resources.launcher() if plan.vendored else ():
+    for name, text in resources.launcher_sources() if plan.vendored else ():
         if name not in left_out:
             yield File(path=f".wavegen/launcher/{name}", text=text, header=False)
 
@@ -81,11 +81,15 @@ _INSTALLED = (
 
 def _installed_gaps(plan: Plan) -> Iterator[Gap]:
     """Where a shell may write what its scripts start outside of every sandbox."""
-    for shell in plan.fences():
+    for shell in plan.all_fences():
         for rule in shell.paths:
             # A path below the home may be spelled from the root.
             strange = rule.path.anchor is Anchor.ROOT and any(f"/{place.tail}/" in f"/{rule.path.tail}/" for place in _INSTALLED)
-            if rule.access is Access.WRITE and rule.origin.at and (strange or any(rule.path.holds(place) or place.holds(rule.path) for place in _INSTALLED)):
+            if (
+                rule.access is Access.WRITE
+                and rule.origin.at
+                and (strange or any(rule.path.contains_path(place) or place.contains_path(rule.path) for place in _INSTALLED))
+            ):
                 yield Gap(
                     backend="tree",
                     shell=shell.name,
@@ -105,7 +109,7 @@ def nix_json(plan: Plan) -> dict[str, object]:
         "unfree": list(plan.unfree),
         "package": str(plan.package.tail) if plan.package else None,
         "shells": {
-            shell.name: {"fenced": shell.fenced, "packages": [{"attribute": list(p.attribute), "origin": p.origin.written} for p in shell.packages]}
+            shell.name: {"fenced": shell.fenced, "packages": [{"attribute": list(p.attribute), "origin": p.origin.text_without_line} for p in shell.packages]}
             for shell in plan.shells
         },
         "personas": {persona.name: {"shell": persona.shell, "fenced": persona.fence.fenced} for persona in plan.personas},
@@ -121,25 +125,25 @@ def plan_json(plan: Plan) -> dict[str, object]:
         "overlay": plan.overlay if plan.overlaid else None,
         "enabled": plan.enabled,
         "backend": plan.backend.value,
-        "image": _image(plan.image),
+        "image": _image_json(plan.image),
         "unfree": list(plan.unfree),
         "package": str(plan.package.tail) if plan.package else None,
-        "shells": {shell.name: _shell(shell) for shell in plan.shells},
-        "personas": {persona.name: _persona(persona) for persona in plan.personas},
+        "shells": {shell.name: _shell_json(shell) for shell in plan.shells},
+        "personas": {persona.name: _persona_json(persona) for persona in plan.personas},
     }
 
 
-def _image(image: Image) -> dict[str, object]:
+def _image_json(image: Image) -> dict[str, object]:
     return {"reference": image.reference, "origin": str(image.origin), "base": image.base, "base_origin": str(image.base_origin)}
 
 
-def _shell(shell: Policy) -> dict[str, object]:
+def _shell_json(shell: Policy) -> dict[str, object]:
     return {
         "origin": str(shell.origin),
         "fenced": shell.fenced,
         "wrapper": f"bin/{shell.name}",
         "packages": [{"attribute": list(p.attribute), "origin": str(p.origin)} for p in shell.packages],
-        "network": _network(shell.network),
+        "network": _network_json(shell.network),
         "nested": shell.nested,
         "fallback": shell.fallback.value,
         "seccomp": {
@@ -147,62 +151,62 @@ def _shell(shell: Policy) -> dict[str, object]:
             **({"allow": list(shell.seccomp_allow)} if shell.seccomp_allow else {}),
             "origin": str(shell.seccomp_origin),
         },
-        "limits": _limits(shell.limits),
-        "paths": [_path(rule) for rule in shell.paths],
-        "environment": [_variable(rule) for rule in shell.environment],
+        "limits": _limits_json(shell.limits),
+        "paths": [_path_json(rule) for rule in shell.paths],
+        "environment": [_variable_json(rule) for rule in shell.environment],
     }
 
 
-def _network(network: Network) -> dict[str, object]:
+def _network_json(network: Network) -> dict[str, object]:
     return {
         "mode": network.mode.value,
         "origin": str(network.origin),
-        "domains": [_domain(rule) for rule in network.domains],
+        "domains": [_domain_json(rule) for rule in network.domains],
         "loopback": list(network.loopback),
-        **({"denied": [_domain(rule) for rule in network.denied]} if network.denied else {}),
+        **({"denied": [_domain_json(rule) for rule in network.denied]} if network.denied else {}),
         **({"upstream": str(network.upstream)} if network.upstream else {}),
     }
 
 
-def _domain(rule: DomainRule) -> dict[str, object]:
-    return {"domain": str(rule), **rule.flags(), "origin": str(rule.origin)}
+def _domain_json(rule: DomainRule) -> dict[str, object]:
+    return {"domain": str(rule), **rule.extra_flags(), "origin": str(rule.origin)}
 
 
-def _limits(limits: Limits) -> dict[str, object]:
+def _limits_json(limits: Limits) -> dict[str, object]:
     return {"pids": limits.pids, "memory": limits.memory, "cpus": limits.cpus, "files": limits.files, "scratch": limits.scratch, "origin": str(limits.origin)}
 
 
-def _path(rule: PathRule) -> dict[str, object]:
+def _path_json(rule: PathRule) -> dict[str, object]:
     flags = {"required": rule.required, "socket": rule.socket, "pinned": rule.pinned, "guarded": rule.guarded}
     shown = {"shows": str(rule.source)} if rule.source else {}
     return {"path": str(rule.path), "access": rule.access.value, **shown, **{k: True for k, v in flags.items() if v}, "origin": str(rule.origin)}
 
 
-def _variable(rule: EnvRule) -> dict[str, object]:
+def _variable_json(rule: EnvRule) -> dict[str, object]:
     return {"name": rule.name, **({} if rule.value is None else {"value": rule.value}), "origin": str(rule.origin)}
 
 
-def _persona(persona: PersonaPolicy) -> dict[str, object]:
+def _persona_json(persona: PersonaPolicy) -> dict[str, object]:
     fence = persona.fence
     return {
         "origin": str(persona.origin),
         "shell": persona.shell,
         "fenced": fence.fenced,
         "wrapper": f"bin/{fence.name}",
-        "agents": [_agent(agent) for agent in persona.agents],
+        "agents": [_agent_json(agent) for agent in persona.agents],
         "project": "write" if persona.project_writable else "read",
-        "network": _network(fence.network),
+        "network": _network_json(fence.network),
         "allowed_tools": [str(pattern) for pattern in persona.allowed_tools],
         "denied_tools": [str(pattern) for pattern in persona.denied_tools],
-        "hooks": [_hook(hook) for hook in persona.hooks],
-        "paths": [_path(rule) for rule in fence.paths if rule.origin.at],
-        "environment": [_variable(rule) for rule in fence.environment if rule.origin.at],
+        "hooks": [_hook_json(hook) for hook in persona.hooks],
+        "paths": [_path_json(rule) for rule in fence.paths if rule.origin.at],
+        "environment": [_variable_json(rule) for rule in fence.environment if rule.origin.at],
     }
 
 
-def _agent(agent: Agent) -> dict[str, object]:
+def _agent_json(agent: Agent) -> dict[str, object]:
     return {"adapter": agent.adapter, "kind": agent.kind.value, "command": agent.binary, "model": agent.model, "origin": str(agent.origin)}
 
 
-def _hook(hook: HookRule) -> dict[str, object]:
+def _hook_json(hook: HookRule) -> dict[str, object]:
     return {"before": hook.before, "matcher": str(hook.matcher), "command": hook.command, "origin": str(hook.origin)}

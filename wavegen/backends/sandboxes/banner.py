@@ -9,7 +9,9 @@ from wavegen.manifest.model import NetworkMode
 from wavegen.policy.model import Access, Anchor, HostPath, Network, Policy
 
 
-def banner(shell: Policy, *, by: str = "bubblewrap", system: str = "", fence: str = "the manifest, flake.nix and .wavegen are read-only") -> Iterator[str]:
+def banner_lines(
+    shell: Policy, *, by: str = "bubblewrap", system: str = "", fence: str = "the manifest, flake.nix and .wavegen are read-only"
+) -> Iterator[str]:
     """What an interactive shell begins with. `system`: what is read, where it is not the host's."""
     granted = [rule for rule in shell.paths if rule.origin.at and not rule.pinned]
     project = next((rule.access for rule in shell.paths if rule.path == HostPath(Anchor.PROJECT)), Access.WRITE)
@@ -32,13 +34,13 @@ def banner(shell: Policy, *, by: str = "bubblewrap", system: str = "", fence: st
         case NetworkMode.OPEN:
             yield "  network: any public name; what was refused: wavegen log"
         case NetworkMode.FILTERED:
-            yield f"  network: {_named(shell.network)}; what was refused: wavegen log"
+            yield f"  network: {_join_network_names(shell.network)}; what was refused: wavegen log"
         case _:
             assert_never(shell.network.mode)
     yield f"  fence:   {fence}"
 
 
-def _named(network: Network) -> str:
+def _join_network_names(network: Network) -> str:
     names = [str(rule) for rule in network.domains] + [f"localhost:{port}" for port in network.loopback]
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 
@@ -49,4 +51,4 @@ _NAMES_SHOWN = 6
 def landlock_banner(shell: Policy) -> tuple[str, ...]:
     """The same where Landlock alone holds the shell."""
     system = "programs and libraries of the host"
-    return tuple(banner(shell, by="Landlock", system=system, fence="the manifest and .wavegen can be written: wavegen run refuses what was changed"))
+    return tuple(banner_lines(shell, by="Landlock", system=system, fence="the manifest and .wavegen can be written: wavegen run refuses what was changed"))

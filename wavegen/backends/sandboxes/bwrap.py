@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wavegen.backends import File, header
+from wavegen.backends import File, generated_header
 from wavegen.backends.sandboxes.rules_file import filter_of_shell, rules_files
-from wavegen.backends.templates import fill
+from wavegen.backends.templates import fill_template
 from wavegen.manifest.model import NetworkMode, Seccomp
 from wavegen.policy.model import Access, Anchor, Effect, Gap, Network, Origin, Plan, Policy
 from wavegen.policy.paths import is_device
 from wavegen.seccomp import Arch, Filter
-from wavegen.seccomp.bpf import assembled
+from wavegen.seccomp.bpf import assemble_filter
 from wavegen.seccomp.filters import refused_calls
 
 NAME = "bwrap"
@@ -21,17 +21,17 @@ def render(plan: Plan) -> Iterator[File]:
     """bin/<shell> for every shell, its rules, and the system call filters that they load."""
     filters: dict[str, Filter] = {}
     yield from rules_files(plan)
-    for shell in plan.fences():
-        yield File(path=f".wavegen/bin/{shell.name}", text=fill("stub.sh.j2", header=header(plan), vendored=plan.vendored), executable=True)
+    for shell in plan.all_fences():
+        yield File(path=f".wavegen/bin/{shell.name}", text=fill_template("stub.sh.j2", header=generated_header(plan), vendored=plan.vendored), executable=True)
         if found := filter_of_shell(shell):
             filters[found.name] = found
     for found in filters.values():
-        yield program(found)
+        yield bpf_filter_file(found)
 
 
-def program(found: Filter) -> File:
+def bpf_filter_file(found: Filter) -> File:
     """What the kernel is given of a filter."""
-    return File(path=f".wavegen/seccomp/{found.name}.bpf", raw=assembled(found, *Arch), header=False)
+    return File(path=f".wavegen/seccomp/{found.name}.bpf", raw=assemble_filter(found, *Arch), header=False)
 
 
 _PROJECT = Origin("the project is what the shell is for")
@@ -91,7 +91,7 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             yield from (gap for gap in _network_gaps(persona.fence) if gap.effect is Effect.WEAKER and gap.origin != persona.fence.network.origin)
 
 
-def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+def _make_gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
     return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin)
 
 
@@ -101,9 +101,9 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
         case NetworkMode.HOST:
             what = "network: host reaches the host's loopback services, its LAN, and sockets in directories that are shown"
             unbound = ", and default_allowed_domains does not bind it" if network.domains else ""
-            yield _gap(shell, Effect.WEAKER, what + unbound, "write network: open (public names only) or none", network.origin)
+            yield _make_gap(shell, Effect.WEAKER, what + unbound, "write network: open (public names only) or none", network.origin)
         case NetworkMode.FILTERED | NetworkMode.OPEN:
-            yield from (_gap(shell, effect, what, remedy, origin) for effect, what, remedy, origin in _filter_gaps(network))
+            yield from (_make_gap(shell, effect, what, remedy, origin) for effect, what, remedy, origin in _filter_gaps(network))
         case NetworkMode.NONE:
             pass
 
@@ -140,11 +140,11 @@ _BOUND_TOGETHER = (
 
 
 def _shell_gaps(shell: Policy) -> Iterator[Gap]:
-    def gap(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
-        return _gap(shell, effect, what, remedy, origin)
+    def gap_of_shell(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+        return _make_gap(shell, effect, what, remedy, origin)
 
     yield from _network_gaps(shell)
-    yield gap(
+    yield gap_of_shell(
         Effect.WEAKER,
         _BOUND_TOGETHER
         if shell.limits.written
@@ -152,16 +152,16 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
         "start it as a user of systemd, or in a container with limits" if shell.limits.written else "write limits: {pids: 4096, memory: 8g}",
         shell.limits.origin,
     )
-    yield gap(
+    yield gap_of_shell(
         Effect.WEAKER,
         "the second layer (Landlock) holds what the kernel has: writes since Linux 5.13, abstract sockets and signals since 6.12; the shell says what is missing",
         "take a newer kernel",
         Origin("as of what the kernel has"),
     )
     if shell.seccomp is Seccomp.OFF:
-        yield gap(Effect.WEAKER, "seccomp: off lets every system call through, and shares no terminal", "remove it", shell.seccomp_origin)
+        yield gap_of_shell(Effect.WEAKER, "seccomp: off lets every system call through, and shares no terminal", "remove it", shell.seccomp_origin)
     else:
-        yield gap(
+        yield gap_of_shell(
             Effect.STRICTER,
             "the system call filter refuses debuggers and profilers (ptrace, perf, bpf), io_uring, namespaces, and sockets but for Unix, TCP, UDP, ping and routes",
             "seccomp_allow: [ptrace] for debuggers; wavegen seccomp explain says all",
@@ -169,9 +169,9 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
         )
     opened = [name for name in shell.seccomp_allow if name in refused_calls(nested=shell.nested)]
     if opened and shell.seccomp is not Seccomp.OFF:
-        yield gap(Effect.WEAKER, f"seccomp_allow opens {', '.join(opened)}", "remove what nothing needs", shell.seccomp_allow_origin)
+        yield gap_of_shell(Effect.WEAKER, f"seccomp_allow opens {', '.join(opened)}", "remove what nothing needs", shell.seccomp_allow_origin)
     if shell.nested:
-        yield gap(
+        yield gap_of_shell(
             Effect.WEAKER,
             "nested: true lets the command make user namespaces, and with them reach more of the kernel",
             "remove it where nothing inside needs it",
@@ -180,17 +180,19 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
     outside = next((rule for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.anchor is not Anchor.PROJECT), None)
     if outside:
         what = f"{outside.path} and what else is granted for writing outside of the project is not audited; a repository there without .git/commondir is not held whole"
-        yield gap(Effect.WEAKER, what, "look there yourself before you run git or a build in it; in a repository: echo ./ >.git/commondir", outside.origin)
+        yield gap_of_shell(
+            Effect.WEAKER, what, "look there yourself before you run git or a build in it; in a repository: echo ./ >.git/commondir", outside.origin
+        )
     for rule in shell.paths:
         if rule.socket:
-            yield gap(Effect.WEAKER, f"whoever answers on a socket at {rule.path} acts outside the fence", "remove the entry", rule.origin)
+            yield gap_of_shell(Effect.WEAKER, f"whoever answers on a socket at {rule.path} acts outside the fence", "remove the entry", rule.origin)
         if rule.origin.at and rule.access is Access.READ and is_device(rule.path):
             # The driver is asked, not the file system (mount(2), MS_RDONLY).
-            yield gap(Effect.WEAKER, f"{rule.path} is a device: granted for reading it can be written, too", "remove the entry", rule.origin)
-    yield from (gap(Effect.WEAKER, what, remedy, origin) for what, remedy, origin in _ALWAYS)
+            yield gap_of_shell(Effect.WEAKER, f"{rule.path} is a device: granted for reading it can be written, too", "remove the entry", rule.origin)
+    yield from (gap_of_shell(Effect.WEAKER, what, remedy, origin) for what, remedy, origin in _ALWAYS)
     denied = [rule for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at]
     if denied:
-        yield gap(
+        yield gap_of_shell(
             Effect.WEAKER,
             "deny_read_paths hides what exists when the shell starts, and no other hard link to it",
             "deny a directory, and put the secret there",

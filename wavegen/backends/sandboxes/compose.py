@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wavegen.backends import File, header
-from wavegen.backends.agents.files import command
+from wavegen.backends import File, generated_header
+from wavegen.backends.agents.files import agent_command_line
 from wavegen.backends.sandboxes.docker import DIRECTORY
 from wavegen.backends.sandboxes.rules_file import filter_of_shell
-from wavegen.backends.templates import fill
-from wavegen.core.quote import compose as yaml
-from wavegen.core.quote import compose_pattern
+from wavegen.backends.templates import fill_template
+from wavegen.core.quote import quote_compose as yaml
+from wavegen.core.quote import quote_compose_pattern
 from wavegen.manifest.model import BackendName, NetworkMode
 from wavegen.policy import defaults
 from wavegen.policy.model import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, PersonaPolicy, Plan, Policy
@@ -55,7 +55,7 @@ def render(plan: Plan) -> Iterator[File]:
     yield File(path=FILE, text=compose_file(plan))
 
 
-def shells(plan: Plan) -> tuple[Policy, ...]:
+def compose_shells(plan: Plan) -> tuple[Policy, ...]:
     """The sandboxed shells, and personas where containers hold them."""
     personas = (persona.fence for persona in plan.personas) if plan.backend is BackendName.DOCKER else ()
     return tuple(shell for shell in (*plan.shells, *personas) if shell.fenced)
@@ -68,14 +68,18 @@ def has_service(shell: Policy) -> bool:
 
 def compose_file(plan: Plan) -> str:
     """The text of compose.yaml: for docker-compose 1.29 as for compose v2, so with keys that both know."""
-    services = tuple(Service(shell.name, _about(plan, shell), tuple(_service(plan, shell))) for shell in shells(plan) if has_service(shell))
-    volumes = tuple(_volume(shell) for shell in shells(plan) if has_service(shell) and shell.private_home)
-    left_out = tuple(shell.name for shell in shells(plan) if not has_service(shell))
+    services = tuple(
+        Service(shell.name, _service_description(plan, shell), tuple(_service_lines(plan, shell))) for shell in compose_shells(plan) if has_service(shell)
+    )
+    volumes = tuple(_home_volume(shell) for shell in compose_shells(plan) if has_service(shell) and shell.private_home)
+    left_out = tuple(shell.name for shell in compose_shells(plan) if not has_service(shell))
     gaps = tuple(dict.fromkeys(what for _, what, _ in _ALWAYS))
-    return fill("compose.yaml.j2", header=header(plan), start=START, use=_USE, gaps=gaps, left_out=left_out, services=services, volumes=volumes)
+    return fill_template(
+        "compose.yaml.j2", header=generated_header(plan), start=START, use=_USE, gaps=gaps, left_out=left_out, services=services, volumes=volumes
+    )
 
 
-def _about(plan: Plan, shell: Policy) -> str:
+def _service_description(plan: Plan, shell: Policy) -> str:
     persona = plan.persona_of(shell)
     return f"The persona {persona.name}." if persona else f"The shell {shell.name}."
 
@@ -85,7 +89,7 @@ def _depends_on_machine(rule: PathRule) -> bool:
     return in_project and (rule.access is Access.HIDE or (rule.access is Access.READ and not rule.required))
 
 
-def _service(plan: Plan, shell: Policy) -> Iterator[Line]:
+def _service_lines(plan: Plan, shell: Policy) -> Iterator[Line]:
     limits, network, persona, found = shell.limits, shell.network, plan.persona_of(shell), filter_of_shell(shell)
     yield Line(f"image: {yaml(plan.image.reference)}", plan.image.origin)
     yield Line("pull_policy: never", Origin("what is started is what was built, or fetched, by hand"))
@@ -94,7 +98,7 @@ def _service(plan: Plan, shell: Policy) -> Iterator[Line]:
         yield Line("build: {context: .}", plan.image.origin)
     yield Line("init: true", Origin("signals arrive, and what has ended is waited for"))
     yield Line("read_only: true", _HARD)
-    yield Line(f"user: {compose_pattern('${WAVEGEN_UID:-1000}:${WAVEGEN_GID:-1000}')}", Origin("whose the project is; never root"))
+    yield Line(f"user: {quote_compose_pattern('${WAVEGEN_UID:-1000}:${WAVEGEN_GID:-1000}')}", Origin("whose the project is; never root"))
     yield Line("cap_drop: [ALL]", _HARD)
     yield Line("security_opt:", shell.seccomp_origin)
     yield Line('  - "no-new-privileges:true"', Origin("no program gives more rights than it was started with"))
@@ -108,9 +112,9 @@ def _service(plan: Plan, shell: Policy) -> Iterator[Line]:
     yield Line(f"network_mode: {yaml('host' if network.mode is NetworkMode.HOST else 'none')}", network.origin)
     start = 'mkdir -p -m 700 -- "$$HOME" && exec "$$@"'
     yield Line(
-        f"entrypoint: [{', '.join(map(compose_pattern, ('/bin/sh', '-c', start, 'sh')))}", Origin("the first process inside; nothing of the image's own")
+        f"entrypoint: [{', '.join(map(quote_compose_pattern, ('/bin/sh', '-c', start, 'sh')))}", Origin("the first process inside; nothing of the image's own")
     )
-    words = tuple(_agent(persona)) if persona else ()
+    words = tuple(_agent_words(persona)) if persona else ()
     yield from (Line(f"  , {word}", persona.origin if persona else shell.origin) for word in words)
     yield Line("  ]", Origin("what is started follows"))
     yield Line(f"command: [{'' if words else yaml('bash')}]", Origin("where nothing else is asked for"))
@@ -118,7 +122,7 @@ def _service(plan: Plan, shell: Policy) -> Iterator[Line]:
     yield Line("stdin_open: true", Origin("for those who type"))
     yield Line("tty: true", Origin("for those who type"))
     yield Line("logging: {driver: none}", Origin("what is printed is shown, and kept nowhere"))
-    memory = str(limits.memory) if limits.memory else compose_pattern("${WAVEGEN_MEMORY:-4g}")
+    memory = str(limits.memory) if limits.memory else quote_compose_pattern("${WAVEGEN_MEMORY:-4g}")
     yield Line(f"pids_limit: {limits.pids}", limits.origin)
     yield Line(f"mem_limit: {memory}", limits.origin)
     yield Line(f"memswap_limit: {memory}", Origin("no swap besides"))
@@ -126,14 +130,14 @@ def _service(plan: Plan, shell: Policy) -> Iterator[Line]:
         yield Line(f"cpus: {limits.cpus:.2f}", limits.origin)
     yield Line(f"shm_size: {limits.scratch}", limits.origin)
     yield Line("tmpfs:", limits.origin)
-    yield from (Line(f"  - {yaml(f'{path}:exec,size={limits.scratch},mode=1777')}", origin) for path, origin in _scratch(shell))
+    yield from (Line(f"  - {yaml(f'{path}:exec,size={limits.scratch},mode=1777')}", origin) for path, origin in _tmpfs_mounts(shell))
     yield Line("environment:", Origin("names alone have the value that they have outside"))
-    yield from _environment(shell)
+    yield from _environment_lines(shell)
     yield Line("volumes:", Origin("nothing else of the host is there"))
-    yield from (Line(f"  - {text}", origin) for text, origin in _mounts(shell))
+    yield from (Line(f"  - {text}", origin) for text, origin in _mount_entries(shell))
 
 
-def _scratch(shell: Policy) -> Iterator[tuple[str, Origin]]:
+def _tmpfs_mounts(shell: Policy) -> Iterator[tuple[str, Origin]]:
     for rule in shell.paths:
         if rule.access is Access.SCRATCH and rule.path.anchor is Anchor.ROOT and not rule.source:
             path = f"/{rule.path.tail}"
@@ -147,18 +151,18 @@ def _home_origin(shell: Policy) -> Origin:
     return next((rule.origin for rule in shell.paths if rule.path == HostPath(Anchor.HOME)), Origin("the real home is never there"))
 
 
-def _agent(persona: PersonaPolicy) -> Iterator[str]:
+def _agent_words(persona: PersonaPolicy) -> Iterator[str]:
     """The words of a persona's first program, quoted."""
     if not persona.agents:
         return
-    found = command(persona, persona.agents[0])
+    found = agent_command_line(persona, persona.agents[0])
     yield from (yaml("env"),) if found.variables else ()
     for name, _, value in (text.partition("=") for text in found.variables):
         yield yaml(f"{name}={_PROJECT}/{value[2:]}" if value.startswith("./") else f"{name}={value}")
     yield from map(yaml, found.words)
 
 
-def _environment(shell: Policy) -> Iterator[Line]:
+def _environment_lines(shell: Policy) -> Iterator[Line]:
     names = {rule.name for rule in shell.environment}
     yield Line(f"  - {yaml(f'HOME={_HOME}')}", _home_origin(shell))
     for rule in shell.environment:
@@ -173,22 +177,22 @@ def _environment(shell: Policy) -> Iterator[Line]:
             yield Line(f"  - {yaml(f'{name}=')}", Origin("docker's settings may name one, with its password"))
 
 
-def _mounts(shell: Policy) -> Iterator[tuple[str, Origin]]:
+def _mount_entries(shell: Policy) -> Iterator[tuple[str, Origin]]:
     if shell.private_home:
         yield f"{{type: volume, source: {yaml(f'home-{shell.name}')}, target: {yaml(_VOLUME)}}}", _home_origin(shell)
     for rule in shell.paths:
         if rule.path == HostPath(Anchor.PROJECT):
-            yield _bind("", read_only=rule.access is Access.READ), rule.origin
+            yield _bind_entry("", read_only=rule.access is Access.READ), rule.origin
     for rule in shell.paths:
         if rule.path.anchor is Anchor.PROJECT and rule.path.tail and rule.required and rule.access is Access.READ:
-            yield _bind(f"/{rule.path.tail}", read_only=True), rule.origin
+            yield _bind_entry(f"/{rule.path.tail}", read_only=True), rule.origin
 
 
-def _bind(tail: str, *, read_only: bool) -> str:
+def _bind_entry(tail: str, *, read_only: bool) -> str:
     return f"{{type: bind, source: {yaml(_HERE + tail)}, target: {yaml(_PROJECT + tail)}{', read_only: true' if read_only else ''}}}"
 
 
-def _volume(shell: Policy) -> Service:
+def _home_volume(shell: Policy) -> Service:
     return Service(f"home-{shell.name}", "", (Line("driver: local", _home_origin(shell)),))
 
 
@@ -222,27 +226,27 @@ _ALWAYS = (
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What compose does not enforce as the policy says."""
-    for shell in shells(plan):
+    for shell in compose_shells(plan):
         if plan.persona_of(shell):
             continue  # what it shares with its shell is said there
         left_out = next((rule for rule in shell.paths if _depends_on_machine(rule)), None)
         if left_out:
             what = f"compose.yaml has no service for it: whether {left_out.path} is there is known only on a machine"
-            yield _gap(shell, Effect.STRICTER, what, _USE, left_out.origin)
+            yield _make_gap(shell, Effect.STRICTER, what, _USE, left_out.origin)
             continue
-        yield from (_gap(shell, effect, what, remedy, _AS_COMPOSE) for effect, what, remedy in _ALWAYS)
+        yield from (_make_gap(shell, effect, what, remedy, _AS_COMPOSE) for effect, what, remedy in _ALWAYS)
         if shell.network.mode is NetworkMode.HOST:
             what = "with compose network: host is that of whatever runs the containers: its loopback, abstract sockets and LAN"
-            yield _gap(shell, Effect.WEAKER, what, "write network: none", shell.network.origin)
+            yield _make_gap(shell, Effect.WEAKER, what, "write network: none", shell.network.origin)
         elif shell.network.mode.is_filtered:
-            yield _gap(shell, Effect.STRICTER, "with compose there is no network: nobody outside could filter it", _USE, shell.network.origin)
+            yield _make_gap(shell, Effect.STRICTER, "with compose there is no network: nobody outside could filter it", _USE, shell.network.origin)
         if shell.limits.files != defaults.FILES:
-            yield _gap(shell, Effect.IGNORED, "with compose limits.files is the engine's own", "set default-ulimits of the daemon", shell.limits.origin)
+            yield _make_gap(shell, Effect.IGNORED, "with compose limits.files is the engine's own", "set default-ulimits of the daemon", shell.limits.origin)
     for persona in plan.personas if plan.backend is BackendName.DOCKER else ():
         if persona.fence.fenced and len(persona.agents) > 1:
             what = f"with compose {persona.agents[0].binary} is started, and none of the other adapters where it is missing"
-            yield _gap(persona.fence, Effect.IGNORED, what, "put it into the image", persona.origin)
+            yield _make_gap(persona.fence, Effect.IGNORED, what, "put it into the image", persona.origin)
 
 
-def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+def _make_gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
     return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy.replace("SHELL", shell.name), origin=origin)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from wavegen.backends import File, header
-from wavegen.backends.templates import fill
+from wavegen.backends import File, generated_header
+from wavegen.backends.templates import fill_template
 from wavegen.manifest.model import BackendName, NetworkMode
 from wavegen.policy import defaults
 from wavegen.policy.model import Access, Anchor, Effect, EnvRule, Gap, HostPath, Origin, PathRule, Plan, Policy
@@ -20,13 +20,13 @@ _HOSTS = (*_STORES, "etc/passwd", "etc/group")
 
 def render(plan: Plan) -> Iterator[File]:
     """docker/run-<shell> for every fenced shell, and for personas where they are started so: the stub, which starts the launcher."""
-    for shell in scripts(plan):
-        yield stub(plan, shell)
+    for shell in shells_with_script(plan):
+        yield container_stub(plan, shell)
 
 
-def scripts(plan: Plan) -> tuple[Policy, ...]:
+def shells_with_script(plan: Plan) -> tuple[Policy, ...]:
     """The shells and personas that have a script of their own here; of others one is made when it is asked for."""
-    return tuple(fence for fence in (plan.fences() if plan.backend is BackendName.DOCKER else plan.shells) if fence.fenced)
+    return tuple(fence for fence in (plan.all_fences() if plan.backend is BackendName.DOCKER else plan.shells) if fence.fenced)
 
 
 def script_file(shell: Policy) -> str:
@@ -34,12 +34,12 @@ def script_file(shell: Policy) -> str:
     return f"{DIRECTORY}/run-{shell.name}"
 
 
-def stub(plan: Plan, shell: Policy) -> File:
+def container_stub(plan: Plan, shell: Policy) -> File:
     """What starts a shell as a container: by the directory the launcher sees that one is meant."""
-    return File(path=script_file(shell), text=fill("stub.sh.j2", header=header(plan), vendored=plan.vendored), executable=True)
+    return File(path=script_file(shell), text=fill_template("stub.sh.j2", header=generated_header(plan), vendored=plan.vendored), executable=True)
 
 
-def _inside(shell: Policy) -> tuple[PathRule, ...]:
+def _host_rules_inside(shell: Policy) -> tuple[PathRule, ...]:
     """What is shown of the host: what the manifest names, stores of packages, names of users, and files of the fence. The rest is the image's."""
     kept = tuple(
         rule
@@ -53,15 +53,15 @@ def _inside(shell: Policy) -> tuple[PathRule, ...]:
     return (*kept, *(defaults.NETWORK_FILES if shell.network.mode is NetworkMode.NONE else ()))
 
 
-def contained(shell: Policy, *, stores: Collection[str] = (), variables: Mapping[str, str] | None = None) -> Policy:
+def policy_in_container(shell: Policy, *, stores: Collection[str] = (), variables: Mapping[str, str] | None = None) -> Policy:
     """The policy as a container holds it: its system is the image's, whatever the host has there. What is tried inside is derived from it.
 
     `stores`: the directories of packages that are shown, as the PATH leads there; `variables`: the image's own.
     """
-    inside = tuple(rule for rule in _inside(shell) if rule.path.tail not in _STORES or rule.path.tail in stores)
-    image = tuple(rule if _of_host(rule, inside) else replace(rule, source=replace(rule.path, anchor=Anchor.IMAGE)) for rule in shell.paths)
+    inside = tuple(rule for rule in _host_rules_inside(shell) if rule.path.tail not in _STORES or rule.path.tail in stores)
+    image = tuple(rule if _is_host_rule(rule, inside) else replace(rule, source=replace(rule.path, anchor=Anchor.IMAGE)) for rule in shell.paths)
     # What stands below /sys is the kernel's, whoever mounts it.
-    image = tuple(rule for rule in image if rule.source is None or not _KERNEL.path.holds(rule.path))
+    image = tuple(rule for rule in image if rule.source is None or not _KERNEL.path.contains_path(rule.path))
     known = {rule.name for rule in shell.environment}
     own = (EnvRule(name=name, value=value, origin=Origin(_SYS)) for name, value in (variables or {}).items() if name not in known and name not in _REPLACED)
     paths = (*image, _KERNEL, *_LOOSE, *(rule for rule in inside if rule not in shell.paths))
@@ -72,12 +72,12 @@ _REPLACED = ("HOME", "PATH", "HOSTNAME", "SHELL", "PWD")
 """Of the image's variables those that the script sets, or adds to."""
 
 
-def _of_host(rule: PathRule, inside: Collection[PathRule]) -> bool:
+def _is_host_rule(rule: PathRule, inside: Collection[PathRule]) -> bool:
     """Whether a rule is about more than the system, or about what a container shows of it: what no mount shows needs no mask."""
     if rule.path.anchor is not Anchor.ROOT:
         return True
     shown = (other.path for other in inside if other.access in (Access.READ, Access.WRITE))
-    return rule in inside and (rule.access is not Access.HIDE or any(path.holds(rule.path) for path in shown))
+    return rule in inside and (rule.access is not Access.HIDE or any(path.contains_path(rule.path) for path in shown))
 
 
 _SYS = "the image's own variables and programs are there, and /sys read-only, which tells what machine it is"
@@ -164,7 +164,7 @@ JUDGED = (
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What containers hold otherwise than bubblewrap does."""
-    for shell in scripts(plan):
+    for shell in shells_with_script(plan):
         judged = JUDGED if shell.network.mode.is_filtered else ()
         yield from (
             Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=_CONTAINER) for effect, what, remedy in (*DIFFERENCES, *judged)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from wavegen.backends import File, header
+from wavegen.backends import File, generated_header
 from wavegen.backends.sandboxes.rules_file import filter_of_shell
-from wavegen.backends.templates import fill
+from wavegen.backends.templates import fill_template
 from wavegen.manifest import images
-from wavegen.policy.distro_packages import AGENTS, NEEDED, Distribution, Found, distribution_of, packages, sorted_out
+from wavegen.policy.distro_packages import AGENTS, NEEDED, Distribution, Found, distribution_of, packages_for_attribute, split_npm_packages
 from wavegen.policy.model import Effect, Gap, Image, Origin, Plan
 from wavegen.seccomp import Filter
-from wavegen.seccomp.oci import profile as oci_profile
+from wavegen.seccomp.oci import render_oci_profile as oci_profile
 
 NAME = "image"
 DIRECTORY = ".wavegen/docker"
@@ -41,14 +41,14 @@ class Wanted:
 
 def render(plan: Plan) -> Iterator[File]:
     """The Dockerfile, what keeps everything else from being sent to whoever builds, and the system call filters as engines read them."""
-    yield File(path=f"{DIRECTORY}/Dockerfile", text=dockerfile(plan))
-    yield File(path=f"{DIRECTORY}/.dockerignore", text=f"# {header(plan)}\n#\n# Nothing is copied, so nothing is sent.\n*\n")
-    filters = {found.name: found for fence in plan.fences() if (found := filter_of_shell(fence))}
-    yield from map(profile, filters.values())
+    yield File(path=f"{DIRECTORY}/Dockerfile", text=dockerfile_text(plan))
+    yield File(path=f"{DIRECTORY}/.dockerignore", text=f"# {generated_header(plan)}\n#\n# Nothing is copied, so nothing is sent.\n*\n")
+    filters = {found.name: found for fence in plan.all_fences() if (found := filter_of_shell(fence))}
+    yield from map(seccomp_profile_file, filters.values())
 
 
 @cache
-def profile(found: Filter) -> File:
+def seccomp_profile_file(found: Filter) -> File:
     """What an engine is given of a filter: one entry a line."""
     head = {**oci_profile(found)}
     entries = ",\n".join(f"  {json.dumps(entry)}" for entry in head.pop("syscalls"))
@@ -56,33 +56,33 @@ def profile(found: Filter) -> File:
     return File(path=f".wavegen/seccomp/{found.name}.json", text=f'{text},\n  "syscalls": [\n{entries}\n  ]\n}}\n', header=False)
 
 
-def dockerfile(plan: Plan) -> str:
+def dockerfile_text(plan: Plan) -> str:
     """The text of the Dockerfile, in what the classic builder of docker 20.10 and `podman build` know."""
-    found = tuple(wanted(plan.image, plan))
+    found = tuple(wanted_packages(plan.image, plan))
     distribution = distribution_of(plan.image.base)
-    npm = _once((name, one) for one in found for name in (one.found.npm if one.found else ()))
-    return fill(
+    npm = _unique_lines((name, one) for one in found for name in (one.found.npm if one.found else ()))
+    return fill_template(
         "Dockerfile.j2",
-        header=header(plan),
+        header=generated_header(plan),
         directory=DIRECTORY,
         image=plan.image,
         distribution=distribution,
         before=distribution.before,
         after=distribution.after,
-        packages=_once((name, one) for one in found for name in (one.found.names if one.found else ())),
+        packages=_unique_lines((name, one) for one in found for name in (one.found.names if one.found else ())),
         npm=npm,
         nobody=NOBODY,
     )
 
 
-def _once(named: Iterator[tuple[str, Wanted]]) -> tuple[Line, ...]:
+def _unique_lines(named: Iterator[tuple[str, Wanted]]) -> tuple[Line, ...]:
     lines: dict[str, Line] = {}
     for name, one in named:
         lines.setdefault(name, Line(name, one.origin))
     return tuple(lines.values())
 
 
-def wanted(image: Image, plan: Plan) -> Iterator[Wanted]:
+def wanted_packages(image: Image, plan: Plan) -> Iterator[Wanted]:
     """What the image is to hold: what the fence needs, the packages of all shells, and the adapters' programs."""
     asked = {attribute: Origin(reason) for attribute, reason in NEEDED}
     for shell in plan.shells:
@@ -91,18 +91,18 @@ def wanted(image: Image, plan: Plan) -> Iterator[Wanted]:
     for kind, origin in image.agents:
         asked.setdefault(AGENTS[kind], origin)
     distribution = distribution_of(image.base)
-    found = tuple(Wanted(attribute, origin, _found(image, distribution, attribute)) for attribute, origin in asked.items())
+    found = tuple(Wanted(attribute, origin, _find_package(image, distribution, attribute)) for attribute, origin in asked.items())
     by_npm = next((one.attribute for one in found if one.found and one.found.npm), "")
     yield from found
     if by_npm and "nodejs" not in asked:
-        yield Wanted("nodejs", Origin(f"npm, which installs {by_npm}"), _found(image, distribution, "nodejs"))
+        yield Wanted("nodejs", Origin(f"npm, which installs {by_npm}"), _find_package(image, distribution, "nodejs"))
 
 
-def _found(image: Image, distribution: Distribution, attribute: str) -> Found | None:
+def _find_package(image: Image, distribution: Distribution, attribute: str) -> Found | None:
     named = next((one for one in image.named if one.attribute == attribute), None)
     if named is None:
-        return packages(distribution, attribute)
-    return sorted_out(named.names) or Found(())
+        return packages_for_attribute(distribution, attribute)
+    return split_npm_packages(named.names) or Found(())
 
 
 # --- what it does not hold
@@ -113,19 +113,19 @@ def gaps(plan: Plan) -> Iterator[Gap]:
     image = plan.image
     if not image.local:
         what = f"{image.reference} has the packages that it has, not those of the manifest"
-        yield _gap(Effect.IGNORED, what, f"build {DIRECTORY}/Dockerfile under that name, or remove docker_image", image.origin)
-        if not images.pinned(image.reference):
+        yield _make_gap(Effect.IGNORED, what, f"build {DIRECTORY}/Dockerfile under that name, or remove docker_image", image.origin)
+        if not images.is_digest_pinned(image.reference):
             what = f"what {image.reference} is, decides whoever may move its tag"
-            yield _gap(Effect.WEAKER, what, _pin("docker_image", image.reference), image.origin)
+            yield _make_gap(Effect.WEAKER, what, _pin_remedy("docker_image", image.reference), image.origin)
         return
-    if not images.pinned(image.base):
+    if not images.is_digest_pinned(image.base):
         what = f"what {image.base} is, on which the image of containers builds, decides whoever may move its tag"
-        yield _gap(Effect.WEAKER, what, _pin("docker_base", image.base), image.base_origin)
+        yield _make_gap(Effect.WEAKER, what, _pin_remedy("docker_base", image.base), image.base_origin)
     yield from _package_gaps(plan)
 
 
 def _package_gaps(plan: Plan) -> Iterator[Gap]:
-    found = tuple(wanted(plan.image, plan))
+    found = tuple(wanted_packages(plan.image, plan))
     distribution = distribution_of(plan.image.base)
     for one in found:
         if one.found is None:
@@ -133,21 +133,21 @@ def _package_gaps(plan: Plan) -> Iterator[Gap]:
             remedy = (
                 f"name one, or none: docker_packages: {{{one.attribute}: NAME}} or {{{one.attribute}: false}}; with Nix on the host it is there all the same"
             )
-            yield _gap(Effect.IGNORED, what, remedy, one.origin)
+            yield _make_gap(Effect.IGNORED, what, remedy, one.origin)
         elif one.found.other_version:
             what = f"{one.attribute} is {' '.join((*one.found.names, *one.found.npm))} in the image of containers, in the version that {distribution.name} has"
-            yield _gap(Effect.IGNORED, what, f"name another: docker_packages: {{{one.attribute}: NAME}}, or take it as docker_base", one.origin)
+            yield _make_gap(Effect.IGNORED, what, f"name another: docker_packages: {{{one.attribute}: NAME}}, or take it as docker_base", one.origin)
     floating = [(name, one.origin) for one in found if one.found for name in one.found.npm if "@" not in name[1:]]
     if floating:
         names = ", ".join(name for name, _ in floating)
         what = f"of {names} the image of containers has whatever npm's registry gives out on the day it is built"
-        yield _gap(Effect.WEAKER, what, f"write the version: docker_packages: {{ATTRIBUTE: 'npm:{floating[0][0]}@1.2.3'}}", floating[0][1])
+        yield _make_gap(Effect.WEAKER, what, f"write the version: docker_packages: {{ATTRIBUTE: 'npm:{floating[0][0]}@1.2.3'}}", floating[0][1])
 
 
-def _pin(key: str, name: str) -> str:
+def _pin_remedy(key: str, name: str) -> str:
     bare = name.partition("@")[0]
     return f"write {key}: {bare}@sha256:…, as `docker image inspect -f '{{{{index .RepoDigests 0}}}}' {bare}` says after docker pull"
 
 
-def _gap(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
+def _make_gap(effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:
     return Gap(backend=NAME, shell="", effect=effect, what=what, remedy=remedy, origin=origin)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wavegen.backends import File, header
-from wavegen.backends.sandboxes.bwrap import program
+from wavegen.backends import File, generated_header
+from wavegen.backends.sandboxes.bwrap import bpf_filter_file
 from wavegen.backends.sandboxes.rules_file import LANDLOCK_SOCKETS, landlock_filter
-from wavegen.backends.templates import fill
+from wavegen.backends.templates import fill_template
 from wavegen.manifest.model import BackendName, NetworkMode
 from wavegen.policy import defaults
 from wavegen.policy.model import Access, Anchor, Effect, Gap, HostPath, Origin, PathRule, Plan, Policy
@@ -21,26 +21,28 @@ NAME = "landlock"
 PREFIX = "landlock-"
 
 
-def shells(plan: Plan) -> tuple[Policy, ...]:
+def landlock_shells(plan: Plan) -> tuple[Policy, ...]:
     """The shells that are rendered."""
-    return tuple(shell for shell in plan.fences() if shell.fenced) if plan.backend is BackendName.LANDLOCK else ()
+    return tuple(shell for shell in plan.all_fences() if shell.fenced) if plan.backend is BackendName.LANDLOCK else ()
 
 
 def render(plan: Plan) -> Iterator[File]:
     """bin/landlock-<shell>, and the filters that only these load."""
     filters: dict[str, Filter] = {}
-    for shell in shells(plan):
-        yield File(path=f".wavegen/bin/{PREFIX}{shell.name}", text=fill("stub.sh.j2", header=header(plan), vendored=plan.vendored), executable=True)
+    for shell in landlock_shells(plan):
+        yield File(
+            path=f".wavegen/bin/{PREFIX}{shell.name}", text=fill_template("stub.sh.j2", header=generated_header(plan), vendored=plan.vendored), executable=True
+        )
         # The others are rendered for bubblewrap.
         if (found := landlock_filter(shell)) and (LANDLOCK_SOCKETS[shell.network.mode] != "all" or shell.nested):
             filters[found.name] = found
     usual = {found.name for shell in plan.shells if shell.fenced and (found := filter_of(shell.seccomp, nested=shell.nested, allow=shell.seccomp_allow))}
     for name, found in filters.items():
         if name not in usual:
-            yield program(found)
+            yield bpf_filter_file(found)
 
 
-def ground(shell: Policy) -> tuple[PathRule, ...]:
+def landlock_system_rules(shell: Policy) -> tuple[PathRule, ...]:
     """What of the system can be read, as launcher/landlock.py decides it: whatever the network, as nothing of the whole could be hidden."""
     denied = {rule.path for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at}
     resolvers = defaults.RESOLVERS if shell.network.mode is NetworkMode.HOST else ()
@@ -87,54 +89,54 @@ _ALWAYS = (
 
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What Landlock alone does not hold."""
-    for shell in shells(plan):
-        yield from (_gap(shell, effect, what, remedy, plan.backend_origin) for effect, what, remedy in _ALWAYS)
+    for shell in landlock_shells(plan):
+        yield from (_make_gap(shell, effect, what, remedy, plan.backend_origin) for effect, what, remedy in _ALWAYS)
         yield from _path_gaps(shell)
         yield from _network_gaps(shell)
         if shell.network.mode is NetworkMode.HOST:
-            yield _gap(
+            yield _make_gap(
                 shell, Effect.STRICTER, "of the host's system only what a minimal root holds can be read", "grant what is needed: paths", plan.backend_origin
             )
         kept = [str(rule.path) for rule in shell.paths if rule.path.anchor is Anchor.HOME and rule.path.tail and rule.access is Access.SCRATCH]
         if kept and shell.private_home:
             what = f"{', '.join(kept)} keep what a session leaves there, which the agent takes over the settings that it is handed"
-            yield _gap(shell, Effect.WEAKER, what, "write home: tmpfs, or use bubblewrap", plan.backend_origin)
+            yield _make_gap(shell, Effect.WEAKER, what, "write home: tmpfs, or use bubblewrap", plan.backend_origin)
         if shell.nested:
-            yield _gap(shell, Effect.STRICTER, "nested: true has no effect: Landlock refuses mounts", "use bubblewrap", shell.origin)
+            yield _make_gap(shell, Effect.STRICTER, "nested: true has no effect: Landlock refuses mounts", "use bubblewrap", shell.origin)
 
 
-def _gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin, *, fatal: bool = False) -> Gap:  # noqa: PLR0913
+def _make_gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin, *, fatal: bool = False) -> Gap:  # noqa: PLR0913
     return Gap(backend=NAME, shell=shell.name, effect=effect, what=what, remedy=remedy, origin=origin, fatal=fatal)
 
 
 def _path_gaps(shell: Policy) -> Iterator[Gap]:
     named = [rule for rule in shell.paths if rule.origin.at and rule.path.tail]
     granted = [rule.path for rule in named if rule.access in (Access.READ, Access.WRITE)]
-    places = [*granted, HostPath(Anchor.PROJECT), *(rule.path for rule in ground(shell))]
+    places = [*granted, HostPath(Anchor.PROJECT), *(rule.path for rule in landlock_system_rules(shell))]
     writable = [HostPath(Anchor.PROJECT), *(rule.path for rule in named if rule.access is Access.WRITE)]
     for rule in named:
-        holder = next((place for place in places if place.holds(rule.path)), None) if rule.access is Access.HIDE else None
+        holder = next((place for place in places if place.contains_path(rule.path)), None) if rule.access is Access.HIDE else None
         if holder:
             what = f"{rule.path} cannot be hidden: {holder} is granted, and Landlock exempts nothing of it"
-            yield _gap(shell, Effect.IGNORED, what, "grant what is needed beside it, or use bubblewrap", rule.origin, fatal=True)
-        holder = next((place for place in writable if place.holds(rule.path)), None) if rule.access is Access.READ else None
+            yield _make_gap(shell, Effect.IGNORED, what, "grant what is needed beside it, or use bubblewrap", rule.origin, fatal=True)
+        holder = next((place for place in writable if place.contains_path(rule.path)), None) if rule.access is Access.READ else None
         if holder:
             what = f"{rule.path} cannot be read-only: {holder} is writable, and Landlock exempts nothing of it"
-            yield _gap(shell, Effect.IGNORED, what, "remove the entry, or use bubblewrap", rule.origin, fatal=True)
+            yield _make_gap(shell, Effect.IGNORED, what, "remove the entry, or use bubblewrap", rule.origin, fatal=True)
         if rule.path.anchor is Anchor.HOME and rule.access is not Access.HIDE:
             what = f"{rule.path} is a link in the private home: a program that replaces the file by a new one changes the link alone"
-            yield _gap(shell, Effect.STRICTER, what, "grant its directory, or use bubblewrap", rule.origin)
+            yield _make_gap(shell, Effect.STRICTER, what, "grant its directory, or use bubblewrap", rule.origin)
 
 
 def _network_gaps(shell: Policy) -> Iterator[Gap]:
     network = shell.network
     match network.mode:
         case NetworkMode.HOST:
-            yield _gap(shell, Effect.WEAKER, "network: host is the host's, with its loopback and LAN", "write network: none or filtered", network.origin)
+            yield _make_gap(shell, Effect.WEAKER, "network: host is the host's, with its loopback and LAN", "write network: none or filtered", network.origin)
         case NetworkMode.NONE:
             pass
         case NetworkMode.OPEN | NetworkMode.FILTERED:
             what = "Landlock knows ports and no addresses: whoever listens on the number that the shell's proxy happened to get is reached past the list"
-            yield _gap(shell, Effect.WEAKER, what, "use bubblewrap where data must not get out", network.origin)
+            yield _make_gap(shell, Effect.WEAKER, what, "use bubblewrap where data must not get out", network.origin)
             what = "only programs that know a proxy reach the network, and none may listen, on Unix sockets neither; names are looked up by the proxy alone"
-            yield _gap(shell, Effect.STRICTER, what, "set HTTPS_PROXY or SOCKS5 in the program, or use bubblewrap", network.origin)
+            yield _make_gap(shell, Effect.STRICTER, what, "set HTTPS_PROXY or SOCKS5 in the program, or use bubblewrap", network.origin)

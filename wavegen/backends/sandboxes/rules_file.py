@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wavegen.backends import File, header
-from wavegen.backends.agents.files import started
-from wavegen.backends.sandboxes.banner import banner, landlock_banner
+from wavegen.backends import File, generated_header
+from wavegen.backends.agents.files import agent_command_options
+from wavegen.backends.sandboxes.banner import banner_lines, landlock_banner
 from wavegen.launcher.landlock_masks import BESIDE_MOUNTS, SCOPES, landlock_masks
-from wavegen.launcher.rules import escape
+from wavegen.launcher.rules import escape_field
 from wavegen.manifest.model import BackendName, NetworkMode
 from wavegen.policy import defaults
 from wavegen.policy.host_rules import flags_of
@@ -32,7 +32,7 @@ _GROUPS: tuple[tuple[str, Sequence[PathRule | EnvRule]], ...] = (
     ("host-names", tuple(rule for rule in defaults.MINIMAL_ROOT if rule.path in _REPLACED)),
     ("network-files", defaults.NETWORK_FILES),
     ("scratch", defaults.SCRATCH),
-    ("guards", tuple(rule for rule in defaults.GUARDS if ".git" not in rule.path.parts())),
+    ("guards", tuple(rule for rule in defaults.GUARDS if ".git" not in rule.path.tail_parts())),
     ("passed", defaults.PASSED),
     ("fixed", defaults.FIXED),
     ("proxies", defaults.PROXIES),
@@ -55,11 +55,11 @@ def landlock_filter(shell: Policy) -> Filter | None:
 
 def rules_files(plan: Plan) -> Iterator[File]:
     """base, and a file for each shell and persona."""
-    yield File(path=f"{DIRECTORY}/base", text=f"# {header(plan)}\n{base_text()}")
-    written = written_paths(plan)
-    for shell in plan.fences():
+    yield File(path=f"{DIRECTORY}/base", text=f"# {generated_header(plan)}\n{base_text()}")
+    written = project_writable_paths(plan)
+    for shell in plan.all_fences():
         alone = plan.backend is BackendName.LANDLOCK
-        yield File(path=f"{DIRECTORY}/{shell.name}", text=f"# {header(plan)}\n{rules_text(plan, shell, alone=alone, written=written)}")
+        yield File(path=f"{DIRECTORY}/{shell.name}", text=f"# {generated_header(plan)}\n{rules_text(plan, shell, alone=alone, written=written)}")
 
 
 def base_text() -> str:
@@ -74,9 +74,9 @@ def rules_text(  # noqa: PLR0913
     of a group in its place; `written`: what `written_paths` gives, where that is known already.
     """
     # The launcher itself looks for repositories, of which the project's own is one.
-    rules: list[PathRule | EnvRule] = [rule for rule in shell.paths if not (rule.guarded and ".git" in rule.path.parts())]
+    rules: list[PathRule | EnvRule] = [rule for rule in shell.paths if not (rule.guarded and ".git" in rule.path.tail_parts())]
     rules += shell.environment
-    lines = list(_settings(plan, shell))
+    lines = list(_setting_lines(plan, shell))
     # By identity: those of the defaults are the same objects in every shell, and to compare them by what they hold takes long.
     left = {id(rule): rule for rule in rules}
     for name, group in _GROUPS if grouped else ():
@@ -85,23 +85,23 @@ def rules_text(  # noqa: PLR0913
             for rule in group:
                 del left[id(rule)]
     lines += map(_rule_line, left.values())
-    lines += _network(shell)
-    lines += (_line("writable", path) for path in (written_paths(plan) if written is None else written))
+    lines += _network_lines(shell)
+    lines += (_join_fields("writable", path) for path in (project_writable_paths(plan) if written is None else written))
     passed = {rule.name for rule in shell.environment if rule.value is None and rule.origin.at}
-    lines += (_line("login", name) for name in _LOGINS if name in passed)
+    lines += (_join_fields("login", name) for name in _LOGINS if name in passed)
     persona = plan.persona_of(shell)
-    lines += (_line("agent", *option.words) for option in (started(persona) if persona else ()))
-    lines += (_line("banner", line) for line in (banner(shell) if shell.fenced else ()))
+    lines += (_join_fields("agent", *option.words) for option in (agent_command_options(persona) if persona else ()))
+    lines += (_join_fields("banner", line) for line in (banner_lines(shell) if shell.fenced else ()))
     if alone and shell.fenced:
         found = landlock_filter(shell)
-        lines.append(_line("seccomp_landlock", found.name if found else "off", shell.seccomp_origin.written))
-        lines += (_line("banner_landlock", line) for line in landlock_banner(shell))
+        lines.append(_join_fields("seccomp_landlock", found.name if found else "off", shell.seccomp_origin.text_without_line))
+        lines += (_join_fields("banner_landlock", line) for line in landlock_banner(shell))
     return "".join(lines) + (base_text() if whole else "")
 
 
-def written_paths(plan: Plan) -> tuple[str, ...]:
+def project_writable_paths(plan: Plan) -> tuple[str, ...]:
     """What any shell of the project may write: a link there may be an agent's, whichever shell it was in."""
-    rules = (rule for shell in plan.fences() for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.tail)
+    rules = (rule for shell in plan.all_fences() for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.tail)
     return tuple(dict.fromkeys(path_text(rule.path) for rule in rules))
 
 
@@ -113,49 +113,53 @@ def path_text(path: HostPath) -> str:
     return f"{anchor}/{path.tail}" if path.tail else anchor
 
 
-def _line(*fields: str) -> str:
-    return "\t".join(map(escape, fields)) + "\n"
+def _join_fields(*fields: str) -> str:
+    return "\t".join(map(escape_field, fields)) + "\n"
 
 
 def _rule_line(rule: PathRule | EnvRule) -> str:
     if isinstance(rule, EnvRule):
-        return _line("pass", rule.name, rule.origin.written) if rule.value is None else _line("env", rule.name, rule.value, rule.origin.written)
+        return (
+            _join_fields("pass", rule.name, rule.origin.text_without_line)
+            if rule.value is None
+            else _join_fields("env", rule.name, rule.value, rule.origin.text_without_line)
+        )
     flags = [name for name in ("required", "socket", "pinned", "guarded") if getattr(rule, name)]
     flags += [f"source={path_text(rule.source)}"] if rule.source else []
-    return _line("path", _ACCESS[rule.access], path_text(rule.path), ",".join(flags) or "-", rule.origin.written)
+    return _join_fields("path", _ACCESS[rule.access], path_text(rule.path), ",".join(flags) or "-", rule.origin.text_without_line)
 
 
-def _settings(plan: Plan, shell: Policy) -> Iterator[str]:
+def _setting_lines(plan: Plan, shell: Policy) -> Iterator[str]:
     persona, limits, found = plan.persona_of(shell), shell.limits, filter_of_shell(shell)
 
-    def setting(key: str, value: object, origin: Origin) -> Iterator[str]:
+    def setting_line(key: str, value: object, origin: Origin) -> Iterator[str]:
         if value not in (None, False, ""):
-            yield _line(key, "1" if value is True else str(value), origin.written)
+            yield _join_fields(key, "1" if value is True else str(value), origin.text_without_line)
 
-    yield from setting("shell", shell.name, shell.origin)
-    yield from setting("persona", persona.name if persona else None, shell.origin)
+    yield from setting_line("shell", shell.name, shell.origin)
+    yield from setting_line("persona", persona.name if persona else None, shell.origin)
     if not shell.fenced:
-        yield from setting("unsandboxed", *_why_unsandboxed(plan, shell))
+        yield from setting_line("unsandboxed", *_why_unsandboxed(plan, shell))
         return
-    yield from setting("fallback", shell.fallback.value, Origin("what happens where this machine can hold no sandbox"))
-    yield from setting("network", shell.network.mode.value, shell.network.origin)
-    yield from setting("upstream", shell.network.upstream is not None, shell.network.upstream or shell.network.origin)
-    yield from setting("root", "minimal" if shell.minimal_root else "host", shell.origin)
+    yield from setting_line("fallback", shell.fallback.value, Origin("what happens where this machine can hold no sandbox"))
+    yield from setting_line("network", shell.network.mode.value, shell.network.origin)
+    yield from setting_line("upstream", shell.network.upstream is not None, shell.network.upstream or shell.network.origin)
+    yield from setting_line("root", "minimal" if shell.minimal_root else "host", shell.origin)
     if not shell.minimal_root:
-        yield from setting("private", defaults.PRIVATE_BELOW, Origin("what others cannot read there may be secret"))
-    yield from setting("home", "private" if shell.private_home else "tmpfs", Origin("the real home is never there"))
-    yield from setting("seccomp", found.name if found else None, shell.seccomp_origin)
-    yield from setting("nested", shell.nested, shell.origin)
+        yield from setting_line("private", defaults.PRIVATE_BELOW, Origin("what others cannot read there may be secret"))
+    yield from setting_line("home", "private" if shell.private_home else "tmpfs", Origin("the real home is never there"))
+    yield from setting_line("seccomp", found.name if found else None, shell.seccomp_origin)
+    yield from setting_line("nested", shell.nested, shell.origin)
     masks = landlock_masks(SCOPES if shell.nested else BESIDE_MOUNTS)
-    yield from setting("landlock", masks, Origin("a second opinion on writes; signals and abstract sockets stay inside"))
-    yield from setting("bounded", limits.written, limits.origin)
-    yield from setting("pids", limits.pids, limits.origin)
-    yield from setting("files", limits.files, limits.origin)
-    yield from setting("memory", limits.memory, limits.origin)
-    yield from setting("memory_share", defaults.MEMORY_SHARE, Origin("percent of what the machine has, where no number is written"))
-    yield from setting("cpus", round(limits.cpus * _CPU_PERIOD) if limits.cpus else None, limits.origin)
-    yield from setting("tmpfs_size", limits.scratch, limits.origin)
-    yield from setting("image", plan.image.reference, plan.image.origin)
+    yield from setting_line("landlock", masks, Origin("a second opinion on writes; signals and abstract sockets stay inside"))
+    yield from setting_line("bounded", limits.written, limits.origin)
+    yield from setting_line("pids", limits.pids, limits.origin)
+    yield from setting_line("files", limits.files, limits.origin)
+    yield from setting_line("memory", limits.memory, limits.origin)
+    yield from setting_line("memory_share", defaults.MEMORY_SHARE, Origin("percent of what the machine has, where no number is written"))
+    yield from setting_line("cpus", round(limits.cpus * _CPU_PERIOD) if limits.cpus else None, limits.origin)
+    yield from setting_line("tmpfs_size", limits.scratch, limits.origin)
+    yield from setting_line("image", plan.image.reference, plan.image.origin)
 
 
 def _why_unsandboxed(plan: Plan, shell: Policy) -> tuple[str, Origin]:
@@ -167,11 +171,11 @@ def _why_unsandboxed(plan: Plan, shell: Policy) -> tuple[str, Origin]:
     return f"its shell {persona.shell} has no sandbox", persona.origin
 
 
-def _network(shell: Policy) -> Iterator[str]:
+def _network_lines(shell: Policy) -> Iterator[str]:
     if not shell.network.mode.is_filtered:
         return
     for word, rules in (("deny", shell.network.denied), ("allow", shell.network.domains)):
         for rule in rules:
-            yield _line(word, str(rule), flags_of(rule), rule.origin.written)
+            yield _join_fields(word, str(rule), flags_of(rule), rule.origin.text_without_line)
     for port in shell.network.loopback:
-        yield _line("loopback", str(port), shell.network.origin.written)
+        yield _join_fields("loopback", str(port), shell.network.origin.text_without_line)

@@ -63,11 +63,11 @@ class Folder:
         self.suspects: tuple[tuple[str, int], ...] = above.suspects if above else ()
         """Directories on the way that may have been moved: path and inode."""
 
-    def join(self, name: str) -> str:
+    def entry_path(self, name: str) -> str:
         """The path of an entry."""
         return f"{self.rel}/{name}" if self.rel else name
 
-    def names(self) -> list[str]:
+    def names_upwards(self) -> list[str]:
         """Folded names of the directories above it and its own, the nearest first."""
         found, folder = [], self
         while folder.above:
@@ -76,7 +76,7 @@ class Folder:
         return found
 
 
-def fold(name: str) -> str:
+def fold_name(name: str) -> str:
     """A name as the least strict file system takes it: without case, and without characters that are not seen."""
     if name.isascii():
         return name.lower()
@@ -108,50 +108,50 @@ def is_repository(folder: Folder, names: set[str]) -> bool:
         return True
     if not folder.git or not names & {"head", "config", "config.worktree", "commondir", "gitdir"}:
         return False
-    names_above = folder.names()
+    names_above = folder.names_upwards()
     within = set(names_above[: names_above.index(".git")] if ".git" in names_above else names_above)
     # Branches may be called like these files.
     return bool(within & {"modules", "worktrees"}) and not within & {"logs", "refs", "objects", "hooks"}
 
 
-def part_of_git(folder: Folder, name: str, folded: str) -> tuple[tuple[str, ...], Judge | None]:
+def find_git_control_file(folder: Folder, name: str, folded: str) -> tuple[tuple[str, ...], Judge | None]:
     """The smaller parts of a repository that git obeys: what they are, and how to look at one. No judge for any other file."""
     handle, above = folder.handle, folder.above
     within = above is not None and above.repository
     if folder.repository and folded == "commondir":
         row = ("git", "critical", "where a repository's settings are", "git takes settings and hooks from there")
-        return row, lambda: files.common(name, handle, above.name if above else "")
+        return row, lambda: files.check_commondir(name, handle, above.name if above else "")
     if folder.repository and folded == "gitdir":
-        return ("git", "medium", "where a working tree is", "git looks for it there"), lambda: files.whole(name, handle, "medium")
+        return ("git", "medium", "where a working tree is", "git looks for it there"), lambda: files.check_whole_file(name, handle, "medium")
     if folded == "attributes" and folder.name == "info" and within:
-        return ("git", "critical", "attributes of files", "git starts the drivers that it names"), lambda: files.attributes(name, handle, "critical")
+        return ("git", "critical", "attributes of files", "git starts the drivers that it names"), lambda: files.check_attributes(name, handle, "critical")
     if folded in ("alternates", "http-alternates") and folder.name == "info":
-        return ("git", "high", "other places for objects", "git reads objects from there"), lambda: files.whole(name, handle, "high")
+        return ("git", "high", "other places for objects", "git reads objects from there"), lambda: files.check_whole_file(name, handle, "high")
     if folder.name == "sl" and folded == "config" and within:
-        return ("vcs", "critical", "settings of Sapling", "sl starts the hooks that it names"), lambda: files.whole(name, handle, "critical")
+        return ("vcs", "critical", "settings of Sapling", "sl starts the hooks that it names"), lambda: files.check_whole_file(name, handle, "critical")
     if folded == "git-rebase-todo":
         row = ("git", "high", "steps of a rebase under way", "git runs its commands when the rebase goes on")
-        return row, lambda: files.rebase(name, handle)
+        return row, lambda: files.check_rebase_steps(name, handle)
     if folder.name in ("rebase-merge", "rebase-apply", "sequencer") and folded in ("strategy", "strategy_opts", "opts"):
         row = ("git", "high", "how a rebase or cherry-pick under way goes on", "git starts the merge strategy that it names")
-        return row, lambda: files.strategy(name, handle)
+        return row, lambda: files.check_merge_strategy(name, handle)
     if folder.name in ("branches", "remotes") and within:
-        return ("git", "medium", "the address of a remote", "git fetches from and pushes to it"), lambda: files.whole(name, handle, "medium")
-    return _replacement(folder, name, folded)
+        return ("git", "medium", "the address of a remote", "git fetches from and pushes to it"), lambda: files.check_whole_file(name, handle, "medium")
+    return _find_object_replacement(folder, name, folded)
 
 
-def _replacement(folder: Folder, name: str, folded: str) -> tuple[tuple[str, ...], Judge | None]:
+def _find_object_replacement(folder: Folder, name: str, folded: str) -> tuple[tuple[str, ...], Judge | None]:
     """What makes git, and nix by it, take one object for another."""
     handle, above = folder.handle, folder.above
     within = above is not None and above.repository
-    whole = lambda: files.whole(name, handle, "critical")  # noqa: E731
+    whole = lambda: files.check_whole_file(name, handle, "critical")  # noqa: E731
     if folded == "grafts" and folder.name == "info" and within:
         return ("git", "critical", "other parents of commits", "git takes them in place of the true ones"), whole
     if folder.name == "replace" and above is not None and above.name == "refs" and above.above is not None and above.above.repository:
         return ("git", "critical", "an object in place of another one", "git shows it as the other one, and nix evaluates it"), whole
     if folder.repository and folded == "packed-refs":
         row = ("git", "critical", "objects in place of others", "git shows them as the others, and nix evaluates them")
-        return row, lambda: files.packed_refs(name, handle)
+        return row, lambda: files.check_packed_refs(name, handle)
     return (), None
 
 
@@ -161,24 +161,24 @@ def common_directory(root: str) -> str:
     A pointer alone may be a command's, and lead anywhere. See gitrepository-layout(5), git-worktree(1).
     """
     top = os.path.realpath(root)
-    entry = _led(top, ".git", "gitdir: ")
+    entry = _read_target_path(top, ".git", "gitdir: ")
     if not entry or entry == top or entry.startswith(f"{top}/"):
         return ""
-    common = _led(entry, "commondir")
+    common = _read_target_path(entry, "commondir")
     if common and os.path.dirname(entry) == f"{common}/worktrees":
-        return common if _led(entry, "gitdir") == f"{top}/.git" else ""
-    text = "" if common else files.text(entry, "config")
+        return common if _read_target_path(entry, "gitdir") == f"{top}/.git" else ""
+    text = "" if common else files.read_file_text(entry, "config")
     trees = [value for section, _, key, value in parse_config(text.encode("utf-8", "surrogateescape")) if (section, key) == ("core", "worktree") and value]
     return entry if trees and os.path.realpath(os.path.join(entry, trees[-1])) == top else ""
 
 
-def _led(directory: str, name: str, start: str = "") -> str:
+def _read_target_path(directory: str, name: str, start: str = "") -> str:
     """Where a file of one line leads; empty where it does not."""
-    line = files.text(directory, name).rstrip("\r\n")
+    line = files.read_file_text(directory, name).rstrip("\r\n")
     return os.path.realpath(os.path.join(directory, line[len(start) :])) if line.startswith(start) and len(line) > len(start) and "\0" not in line else ""
 
 
-def in_hooks(folder: Folder) -> bool:
+def is_below_hooks(folder: Folder) -> bool:
     """Whether it is below the hooks of a repository."""
     within: Folder | None = folder
     while within and within.above:
@@ -188,7 +188,7 @@ def in_hooks(folder: Folder) -> bool:
     return False
 
 
-def special(mode: int) -> str:
+def special_file_kind(mode: int) -> str:
     """What a thing that is neither file, directory nor link is called."""
     if stat.S_ISFIFO(mode):
         return "a FIFO"

@@ -32,26 +32,26 @@ _BECAUSE = {
 }
 
 
-def because(reason: str) -> str:
+def reason_in_words(reason: str) -> str:
     """A reason's code in words."""
     return _BECAUSE.get(reason, reason)
 
 
-def advice(shell: str, reason: str, target: names.Target, port: int, rule: Rule | None, *, listed: bool) -> str:
+def explain_refusal(shell: str, reason: str, target: names.Target, port: int, rule: Rule | None, *, listed: bool) -> str:
     """What was refused, by what, and the line that would let it through, where the shell has a list (`listed`)."""
-    where = f" ({rule}, {rule.line})" if rule else ""
-    said = f"{target.authority()}:{port} is refused in the shell {shell}: {because(reason)}{where}"
-    line = _line(reason, target, port) if listed or reason in ("loopback-port", "own-address") else ""
+    where = f" ({rule}, {rule.manifest_location})" if rule else ""
+    said = f"{target.authority_text()}:{port} is refused in the shell {shell}: {reason_in_words(reason)}{where}"
+    line = _suggest_manifest_line(reason, target, port) if listed or reason in ("loopback-port", "own-address") else ""
     return f"{said}\n{line}" if line else said
 
 
-def _line(reason: str, target: names.Target, port: int) -> str:
-    entry = target.authority() + ("" if port in DEFAULT_PORTS else f":{port}")
+def _suggest_manifest_line(reason: str, target: names.Target, port: int) -> str:
+    entry = target.authority_text() + ("" if port in DEFAULT_PORTS else f":{port}")
     quoted = f'"{entry}"' if ":" in entry else entry
     if reason in ("not-listed", "port", "literal"):
         added = f"- {quoted}"
     elif reason in ("local-name", "not-public"):
-        if special_names.is_loopback(target.name) or (target.address and names.kind(target.address) == names.NEVER):
+        if special_names.is_loopback_name(target.name) or (target.address and names.classify_address(target.address) == names.NEVER):
             return ""
         added = f"- {{host: {quoted}, allow_private: true}}"
     elif reason in ("loopback-port", "own-address"):

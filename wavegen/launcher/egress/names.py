@@ -32,32 +32,32 @@ class Target:
         self.address = address
 
     def __str__(self) -> str:
-        return self.name or shown(self.address)
+        return self.name or format_address(self.address)
 
-    def authority(self) -> str:
+    def authority_text(self) -> str:
         """As it stands before a port."""
         return f"[{self}]" if len(self.address) == _V6 else str(self)
 
 
-def shown(address: bytes) -> str:
+def format_address(address: bytes) -> str:
     """An address in its usual spelling."""
     return socket.inet_ntop(socket.AF_INET if len(address) == _V4 else socket.AF_INET6, address)
 
 
-def _only(text: bytes, letters: bytes) -> bool:
+def _has_only_characters(text: bytes, letters: bytes) -> bool:
     return not text.translate(None, letters)
 
 
 def _is_label(label: bytes) -> bool:
-    return 0 < len(label) <= _LABEL_MAX and _only(label, _LETTERS + b"-") and label[:1] != b"-" and label[-1:] != b"-"
+    return 0 < len(label) <= _LABEL_MAX and _has_only_characters(label, _LETTERS + b"-") and label[:1] != b"-" and label[-1:] != b"-"
 
 
-def _is_number(label: bytes) -> bool:
+def _is_numeric_label(label: bytes) -> bool:
     """inet_aton(3), and with it getaddrinfo(3), reads 127.1, 0x7f.1 and 2130706433 as addresses."""
-    return _only(label[2:], _DIGITS + b"abcdef") if label.startswith(b"0x") else _only(label, _DIGITS)
+    return _has_only_characters(label[2:], _DIGITS + b"abcdef") if label.startswith(b"0x") else _has_only_characters(label, _DIGITS)
 
 
-def target(text: bytes) -> Target:
+def parse_target(text: bytes) -> Target:
     """A host, IPv6 in brackets. Raises BadNameError: nothing is decoded, mapped or guessed.
 
     Python's getaddrinfo ends a name at a NUL, so none may get there.
@@ -65,7 +65,7 @@ def target(text: bytes) -> Target:
     if text.startswith(b"["):
         if not text.endswith(b"]"):
             raise BadNameError("a bracket is open")
-        return Target(address=_six(text[1:-1]))
+        return Target(address=_parse_ipv6_address(text[1:-1]))
     text = text.lower()
     if text.endswith(b"."):
         text = text[:-1]
@@ -73,7 +73,7 @@ def target(text: bytes) -> Target:
         raise BadNameError("too long" if text else "empty")
     if not all(_is_label(label) for label in text.split(b".")):
         raise BadNameError("not letters, digits and hyphens between dots")
-    if _is_number(text.rpartition(b".")[2]):
+    if _is_numeric_label(text.rpartition(b".")[2]):
         try:
             return Target(address=socket.inet_pton(socket.AF_INET, text.decode("ascii")))
         except OSError:
@@ -81,19 +81,19 @@ def target(text: bytes) -> Target:
     return Target(name=text.decode("ascii"))
 
 
-def _six(text: bytes) -> bytes:
+def _parse_ipv6_address(text: bytes) -> bytes:
     try:
-        return plain(socket.inet_pton(socket.AF_INET6, text.decode("ascii")))
+        return unmap_ipv4_address(socket.inet_pton(socket.AF_INET6, text.decode("ascii")))
     except (OSError, ValueError):  # a zone, too: fe80::1%eth0
         raise BadNameError("not an IPv6 address") from None
 
 
-def plain(address: bytes) -> bytes:
+def unmap_ipv4_address(address: bytes) -> bytes:
     """An IPv4 address that is written as an IPv6 one, as IPv4: it is reached as that."""
     return address[12:] if len(address) == _V6 and address[:12] == _MAPPED else address
 
 
-def authority(text: bytes, *, port: int = 0) -> tuple[Target, int]:
+def parse_authority(text: bytes, *, port: int = 0) -> tuple[Target, int]:
     """`host:port`; `port` is the default, without which it must be there. Raises BadNameError."""
     if text.startswith(b"["):
         host, bracket, rest = text.partition(b"]")
@@ -108,10 +108,10 @@ def authority(text: bytes, *, port: int = 0) -> tuple[Target, int]:
         if not port:
             raise BadNameError("a port is missing")
     else:
-        port = int(digits) if 0 < len(digits) <= _PORT_DIGITS and _only(digits, _DIGITS) and not digits.startswith(b"0") else 0
+        port = int(digits) if 0 < len(digits) <= _PORT_DIGITS and _has_only_characters(digits, _DIGITS) and not digits.startswith(b"0") else 0
         if not 0 < port <= _PORT_MAX:
             raise BadNameError("not a port from 1 to 65535")
-    return target(host), port
+    return parse_target(host), port
 
 
 # --- addresses
@@ -119,7 +119,7 @@ def authority(text: bytes, *, port: int = 0) -> tuple[Target, int]:
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
-def _net(text: str) -> tuple[int, int, int]:
+def _parse_network(text: str) -> tuple[int, int, int]:
     """A network as bytes of an address, value, and how many low bits are free."""
     base, _, length = text.partition("/")
     family = socket.AF_INET6 if ":" in base else socket.AF_INET
@@ -160,21 +160,21 @@ PRIVATE_NETWORKS = (
     "fc00::/7",
     "fec0::/10",
 )
-_NEVER, _PRIVATE, _METADATA = (tuple(map(_net, networks)) for networks in (NEVER_NETWORKS, PRIVATE_NETWORKS, METADATA_NETWORKS))
+_NEVER, _PRIVATE, _METADATA = (tuple(map(_parse_network, networks)) for networks in (NEVER_NETWORKS, PRIVATE_NETWORKS, METADATA_NETWORKS))
 _ISATAP = (b"\x00\x00\x5e\xfe", b"\x02\x00\x5e\xfe")
 
 PUBLIC, PRIVATE, NEVER, METADATA = "", "not-public", "local-address", "metadata"
 
 
-def kind(address: bytes) -> str:
+def classify_address(address: bytes) -> str:
     """PUBLIC, PRIVATE, NEVER or METADATA; what an address holds inside counts, where that is worse."""
-    found = [_plain_kind(address)]
+    found = [_classify_outer_address(address)]
     if len(address) == _V6:
-        found += [_plain_kind(inner) for inner in _inside(address)]
+        found += [_classify_outer_address(inner) for inner in _embedded_ipv4_addresses(address)]
     return next(worst for worst in (METADATA, NEVER, PRIVATE, PUBLIC) if worst in found)
 
 
-def _plain_kind(address: bytes) -> str:
+def _classify_outer_address(address: bytes) -> str:
     for name, networks in ((METADATA, _METADATA), (NEVER, _NEVER), (PRIVATE, _PRIVATE)):
         value = int.from_bytes(address, "big")
         if any(len(address) == size and value >> free == base for size, base, free in networks):
@@ -183,7 +183,7 @@ def _plain_kind(address: bytes) -> str:
     return PRIVATE if len(address) == _V6 and address[0] >> 5 != 1 else PUBLIC
 
 
-def _inside(address: bytes) -> list[bytes]:
+def _embedded_ipv4_addresses(address: bytes) -> list[bytes]:
     """IPv4 addresses that an IPv6 one leads to on some networks."""
     found = []
     if address[:12] in (bytes(12), _MAPPED, bytes(8) + b"\xff\xff\0\0") or address[:12] == b"\0\x64\xff\x9b" + bytes(8):
@@ -201,4 +201,4 @@ def _inside(address: bytes) -> list[bytes]:
 
 def gives_credentials(target: Target) -> bool:
     """Whether a host hands out the credentials of the machine that asks it."""
-    return target.name in METADATA_NAMES or (bool(target.address) and kind(target.address) == METADATA)
+    return target.name in METADATA_NAMES or (bool(target.address) and classify_address(target.address) == METADATA)

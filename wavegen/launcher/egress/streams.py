@@ -54,25 +54,25 @@ class Ignored:
         return kind is not None and issubclass(kind, self._errors)
 
 
-def tune_near(listener: socket.socket) -> None:
+def tune_local_listener(listener: socket.socket) -> None:
     """Set what every connection inherits that is accepted on a listener of this machine.
 
     The link is memory: a congestion control that spaces segments in time (bbr) would start a timer for each of them.
     """
-    tune_far(listener)
-    narrow(listener)
+    tune_remote_socket(listener)
+    limit_receive_buffer(listener)
     with Ignored(OSError):
         listener.setsockopt(socket.IPPROTO_TCP, _TCP_CONGESTION, b"reno")
 
 
-def tune_far(sock: socket.socket) -> None:
+def tune_remote_socket(sock: socket.socket) -> None:
     """Send what is passed on at once (tcp(7), TCP_NODELAY), and keep little of it in the kernel where it cannot be sent."""
     with Ignored(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, _UNSENT)
 
 
-def narrow(sock: socket.socket) -> None:
+def limit_receive_buffer(sock: socket.socket) -> None:
     """Receive no more ahead than `_NARROW`: the kernel would else hold megabytes of a stream that stands still (tcp(7), tcp_rmem)."""
     with Ignored(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NARROW)
@@ -92,18 +92,18 @@ class Mover:
                 # Refused to a user whose pipes hold much already (fs.pipe-user-pages-soft): it works with less.
                 fcntl.fcntl(self._pipe[1], _SET_PIPE_SIZE, _PIECE)
 
-    def splice(self, source: socket.socket, sink: socket.socket) -> tuple[int, int, bytes]:
+    def splice_bytes(self, source: socket.socket, sink: socket.socket) -> tuple[int, int, bytes]:
         """How many bytes came (0: the end), how many were taken, and the others. Raises OSError."""
         if self._pipe is None:
-            return self.copy(source, sink)
+            return self.copy_bytes(source, sink)
         reader, writer = self._pipe
         try:
-            count = posix.splice(source.fileno(), writer, self._most(), flags=_SPLICE)
+            count = posix.splice(source.fileno(), writer, self._transfer_limit(), flags=_SPLICE)
         except OSError as failed:
             if failed.errno != errno.EINVAL:
                 raise
             self.close()  # this kernel has no splice(2) for sockets
-            return self.copy(source, sink)
+            return self.copy_bytes(source, sink)
         left = count
         try:
             while left:
@@ -115,16 +115,16 @@ class Mover:
             raise
         return count, count, b""
 
-    def copy(self, source: socket.socket, sink: socket.socket) -> tuple[int, int, bytes]:
+    def copy_bytes(self, source: socket.socket, sink: socket.socket) -> tuple[int, int, bytes]:
         """The same through this process."""
-        count = source.recv_into(self._buffer, self._most(), socket.MSG_DONTWAIT)
+        count = source.recv_into(self._buffer, self._transfer_limit(), socket.MSG_DONTWAIT)
         try:
             sent = sink.send(self._buffer[:count], socket.MSG_DONTWAIT) if count else 0
         except BlockingIOError:
             sent = 0
         return count, sent, bytes(self._buffer[sent:count])
 
-    def _most(self) -> int:
+    def _transfer_limit(self) -> int:
         return max(_SMALL_PIECE, min(_PIECE, _PARKED - self.parked))
 
     def close(self) -> None:
@@ -143,65 +143,65 @@ class Stream:
         self.loop, self.sock = loop, sock
         self._buffer = b""
 
-    async def more(self, seconds: float) -> bytes:
+    async def receive_bytes(self, seconds: float) -> bytes:
         """What was kept, else what comes next; empty at its end. Raises TimeoutError, ConnectionError."""
         if self._buffer:
-            return self.kept()
+            return self.take_pushed_back_bytes()
         until = time.monotonic() + seconds
         while True:
             try:
                 return self.sock.recv(65536)
             except BlockingIOError:
                 left = until - time.monotonic()
-                if left <= 0 or not await self.loop.readable(self.sock, left):
+                if left <= 0 or not await self.loop.wait_readable(self.sock, left):
                     raise TimeoutError from None
 
-    async def gather(self, reader: Callable[[bytes], Found | None], seconds: float) -> Found:
+    async def receive_message(self, reader: Callable[[bytes], Found | None], seconds: float) -> Found:
         """What a reader makes of what comes, as soon as there is enough of it. Raises TimeoutError, ConnectionError, EOFError."""
         data, until = b"", time.monotonic() + seconds
-        while more := await self.more(until - time.monotonic()):
+        while more := await self.receive_bytes(until - time.monotonic()):
             data += more
             found = reader(data)
             if found is not None:
                 return found
         raise EOFError
 
-    def kept(self) -> bytes:
+    def take_pushed_back_bytes(self) -> bytes:
         """What was given back."""
         data, self._buffer = self._buffer, b""
         return data
 
-    def keep(self, data: bytes) -> None:
+    def push_back_bytes(self, data: bytes) -> None:
         """Give back what was read too much."""
         self._buffer = data + self._buffer
 
-    async def send(self, data: bytes | memoryview, seconds: float | None = None, counted: Callable[[int], None] | None = None) -> None:
+    async def send_bytes(self, data: bytes | memoryview, seconds: float | None = None, counted: Callable[[int], None] | None = None) -> None:
         """All of it; `counted` is told of each part that was taken. Raises TimeoutError, ConnectionError."""
         view = memoryview(data)
         while view:
             try:
                 sent = self.sock.send(view)
             except BlockingIOError:
-                if not await self.loop.writable(self.sock, seconds):
+                if not await self.loop.wait_writable(self.sock, seconds):
                     raise TimeoutError from None
                 continue
             view = view[sent:]
             if counted:
                 counted(sent)
 
-    def unsent(self) -> int:
+    def count_unsent_bytes(self) -> int:
         """Bytes that were taken and have not left yet: they are lost where the connection is reset."""
         count = bytearray(4)
         with Ignored(OSError):
             fcntl.ioctl(self.sock.fileno(), _UNSENT_OF, count)
         return int.from_bytes(count, sys.byteorder)
 
-    def finish(self) -> None:
+    def shut_down_writing(self) -> None:
         """Say that nothing more will come (half-close)."""
         with Ignored(OSError):
             self.sock.shutdown(socket.SHUT_WR)
 
-    def reset(self) -> None:
+    def reset_connection(self) -> None:
         """Close at once, as if nobody were there."""
         with Ignored(OSError):
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
@@ -212,40 +212,40 @@ class Stream:
         self.sock.close()
 
 
-async def pump(source: Stream, sink: Stream, counted: Callable[[int], None]) -> None:
+async def pump_stream(source: Stream, sink: Stream, counted: Callable[[int], None]) -> None:
     """Move everything from one to the other, and then the end of it. Reads no more than is taken (back-pressure).
 
     There is no bound on time: a stream may stand still while both ends are there. Raises ConnectionError.
     """
     loop, mover, turns = source.loop, source.loop.mover, 0
-    while kept := source.kept():
-        await sink.send(kept, counted=counted)
-    move = mover.splice
+    while kept := source.take_pushed_back_bytes():
+        await sink.send_bytes(kept, counted=counted)
+    move = mover.splice_bytes
     while True:
         try:
             count, sent, rest = move(source.sock, sink.sock)
         except BlockingIOError:
-            if move == mover.copy:
-                move = mover.splice
-                await loop.readable(source.sock)
+            if move == mover.copy_bytes:
+                move = mover.splice_bytes
+                await loop.wait_readable(source.sock)
             else:
-                move = mover.copy  # urgent data (tcp(7)) stops splice(2), and not recv(2)
+                move = mover.copy_bytes  # urgent data (tcp(7)) stops splice(2), and not recv(2)
             continue
         except OSError as failed:
             if failed.errno in _GONE:
                 raise ConnectionError from None
             raise
         if not count:
-            sink.finish()
+            sink.shut_down_writing()
             return
-        move = mover.splice
+        move = mover.splice_bytes
         counted(sent)
         if rest:
             mover.parked += len(rest)
             try:
-                await sink.send(rest, counted=counted)
+                await sink.send_bytes(rest, counted=counted)
             finally:
                 mover.parked -= len(rest)
         turns += 1
         if turns % TURNS == 0:
-            await loop.sleep(0)
+            await loop.sleep_seconds(0)

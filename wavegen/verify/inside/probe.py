@@ -39,7 +39,7 @@ SECONDS = 2.0
 _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
-def namespaces() -> dict[str, int]:
+def read_own_namespaces() -> dict[str, int]:
     """The inode of each namespace of this process (namespaces(7)); one that cannot be read is left out."""
     found = {}
     for name in _NAMESPACES:
@@ -50,7 +50,7 @@ def namespaces() -> dict[str, int]:
     return found
 
 
-def bounded(task: dict[str, Any]) -> dict[str, Any]:
+def run_attempt_in_child(task: dict[str, Any]) -> dict[str, Any]:
     """The answers of one attempt, which runs in a child and has two seconds."""
     parent, child = os.pipe()
     own = os.getpid()
@@ -58,7 +58,7 @@ def bounded(task: dict[str, Any]) -> dict[str, Any]:
     if pid == 0:
         os.close(parent)
         probe_common.die_with(own)
-        os.write(child, json.dumps(attempt(task)).encode())
+        os.write(child, json.dumps(run_attempt(task)).encode())
         os._exit(0)
     os.close(child)
     data, until, late = b"", time.monotonic() + SECONDS, False
@@ -83,7 +83,7 @@ def bounded(task: dict[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def attempt(task: dict[str, Any]) -> dict[str, Any]:
+def run_attempt(task: dict[str, Any]) -> dict[str, Any]:
     """The answers of one attempt: a list of target, state and detail."""
     try:
         answers = ATTEMPTS[task["attempt"]](**task["arguments"])
@@ -98,8 +98,8 @@ def main() -> None:
         # What was handed down; the listing's own is closed by now.
         if int(number) > 2 and os.path.lexists(f"/proc/self/fd/{number}"):
             probe_common.HANDED_DOWN.append(int(number))
-    probe_common.say({"hello": namespaces(), "pid": os.getpid()})
-    told = probe_common.hear()
+    probe_common.send_json_line({"hello": read_own_namespaces(), "pid": os.getpid()})
+    told = probe_common.receive_json_line()
     if not told or not told.get("tasks"):
         return
     probe_common.CANARIES.update(told["digests"])
@@ -108,8 +108,8 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for task in told["tasks"]:
-        probe_common.say(bounded(task))
-    probe_common.say({"done": True})
+        probe_common.send_json_line(run_attempt_in_child(task))
+    probe_common.send_json_line({"done": True})
 
 
 if __name__ == "__main__":

@@ -38,14 +38,14 @@ _replies = b""
 # --- talking to the harness: one line of JSON each
 
 
-def say(message: dict[str, Any]) -> None:
+def send_json_line(message: dict[str, Any]) -> None:
     """A line on standard output, at once."""
     data = json.dumps(message).encode() + b"\n"
     while data:
         data = data[os.write(1, data) :]
 
 
-def hear() -> dict[str, Any] | None:
+def receive_json_line() -> dict[str, Any] | None:
     """The next line of standard input; None at its end."""
     global _replies  # noqa: PLW0603  what was read beyond the line
     while b"\n" not in _replies:
@@ -58,12 +58,12 @@ def hear() -> dict[str, Any] | None:
     return found
 
 
-def ask(question: str, **about: object) -> bool:
+def ask_harness(question: str, **about: object) -> bool:
     """Something that only the host can tell; False where nobody answers."""
     number = int.from_bytes(os.urandom(6), "big")
-    say({"ask": question, "number": number, **about})
+    send_json_line({"ask": question, "number": number, **about})
     while True:
-        reply = hear()
+        reply = receive_json_line()
         if reply is None:
             return False
         if reply.get("number") == number:
@@ -73,52 +73,52 @@ def ask(question: str, **about: object) -> bool:
 # --- answers
 
 
-def code(number: int) -> str:
+def errno_name(number: int) -> str:
     """EACCES rather than 13."""
     return errno.errorcode.get(number, str(number))
 
 
-def refused(target: str, failed: OSError) -> Answer:
+def answer_for_error(target: str, failed: OSError) -> Answer:
     """The answer where a call failed."""
     number = failed.errno or 0
-    return (target, "unknown" if number in _NO_REFUSAL else "stopped", code(number))
+    return (target, "unknown" if number in _NO_REFUSAL else "stopped", errno_name(number))
 
 
-def tried(target: str, action: Callable[..., object], *arguments: object) -> Answer:
+def try_action(target: str, action: Callable[..., object], *arguments: object) -> Answer:
     """Reached where the action succeeds, stopped where the kernel refuses it."""
     try:
         action(*arguments)
     except OSError as failed:
-        return refused(target, failed)
+        return answer_for_error(target, failed)
     return (target, "reached", "")
 
 
-def reached(target: str) -> Answer:
+def answer_reached(target: str) -> Answer:
     """Nothing stopped it."""
     return (target, "reached", "")
 
 
-def stopped(target: str, why: str) -> Answer:
+def answer_stopped(target: str, why: str) -> Answer:
     """Something stopped it."""
     return (target, "stopped", why)
 
 
-def told(target: str, why: str, *, reached: bool) -> Answer:
+def answer_for_outcome(target: str, why: str, *, reached: bool) -> Answer:
     """Reached, or stopped for the reason given."""
     return (target, "reached", "") if reached else (target, "stopped", why)
 
 
-def unknown(target: str, why: str) -> Answer:
+def answer_unknown(target: str, why: str) -> Answer:
     """It could not be tried."""
     return (target, "unknown", why)
 
 
-def planted(data: bytes) -> bool:
+def contains_canary(data: bytes) -> bool:
     """Whether a canary stands in the data, as a word of its own."""
     return any(word and hashlib.sha256(word).hexdigest() in CANARIES for word in _SEPARATORS.split(data))
 
 
-def read(path: str, most: int = 65536) -> bytes:
+def read_file_start(path: str, most: int = 65536) -> bytes:
     """The beginning of a file."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     data = b""
@@ -159,15 +159,15 @@ _EVERYWHERE = {
 }  # fmt: skip
 
 
-def syscall(name: str, *arguments: object) -> int:
+def invoke_syscall_by_name(name: str, *arguments: object) -> int:
     """Call the kernel by a call's name. Raises OSError, and NotImplementedError where the number is not known here."""
     number = _EVERYWHERE.get(name) or _NUMBERS.get(os.uname().machine, {}).get(name)
     if number is None:
         raise NotImplementedError(name)
-    return syscall_number(number, *arguments)
+    return invoke_syscall_by_number(number, *arguments)
 
 
-def syscall_number(number: int, *arguments: object) -> int:
+def invoke_syscall_by_number(number: int, *arguments: object) -> int:
     """Call the kernel by number. Raises OSError."""
     ctypes.set_errno(0)
     done = libc.syscall(ctypes.c_long(number), *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
@@ -186,7 +186,7 @@ def die_with(parent: int) -> None:
 def in_child(action: Callable[..., object], *arguments: object) -> Callable[[], None]:
     """The same action in a child, for what would change this process; its errno comes back as OSError."""
 
-    def run() -> None:
+    def fork_and_run() -> None:
         own = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -206,10 +206,10 @@ def in_child(action: Callable[..., object], *arguments: object) -> Callable[[], 
         if os.WEXITSTATUS(status):
             raise OSError(os.WEXITSTATUS(status), "")
 
-    return run
+    return fork_and_run
 
 
 def loaded_protocols() -> set[str]:
     """Families of sockets that the kernel knows by now (proc_net(5)). Asking for another would load its module for good."""
-    lines = read("/proc/net/protocols", 1 << 16).decode("utf-8", "replace").splitlines()
+    lines = read_file_start("/proc/net/protocols", 1 << 16).decode("utf-8", "replace").splitlines()
     return {line.split()[0] for line in lines if line.strip()}

@@ -12,13 +12,13 @@ import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from probe_common import ROLE, Answer, planted, refused, stopped, told
+from probe_common import ROLE, Answer, answer_for_error, answer_for_outcome, answer_stopped, contains_canary
 
 _SECONDS = 0.5
 _HTTP, _SOCKS, _TLS = 3128, 1080, 443
 
 
-def _hello(name: str) -> bytes:
+def _client_hello(name: str) -> bytes:
     """A ClientHello for a name (RFC 8446, 4.1.2; RFC 6066, 3)."""
     entry = b"\0" + struct.pack("!H", len(name)) + name.encode()
     listed = struct.pack("!H", len(entry)) + entry
@@ -27,18 +27,18 @@ def _hello(name: str) -> bytes:
     return b"\x16\3\1" + struct.pack("!H", len(body) + 4) + b"\1" + len(body).to_bytes(3, "big") + body
 
 
-def _socket(place: tuple[str, int]) -> socket.socket:
+def _open_tcp_socket(place: tuple[str, int]) -> socket.socket:
     client = socket.create_connection(place, timeout=_SECONDS)
     client.settimeout(_SECONDS)
     return client
 
 
-def _direct(host: str, port: int) -> socket.socket:
-    return _socket((host.strip("[]"), port))
+def _connect_directly(host: str, port: int) -> socket.socket:
+    return _open_tcp_socket((host.strip("[]"), port))
 
 
-def _connect(host: str, port: int) -> socket.socket:
-    client = _socket(("127.0.0.1", _HTTP))
+def _connect_by_http_proxy(host: str, port: int) -> socket.socket:
+    client = _open_tcp_socket(("127.0.0.1", _HTTP))
     client.sendall(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -52,14 +52,14 @@ def _connect(host: str, port: int) -> socket.socket:
     return client
 
 
-def _http(host: str, port: int) -> socket.socket:
-    client = _socket(("127.0.0.1", _HTTP))
+def _request_by_http_proxy(host: str, port: int) -> socket.socket:
+    client = _open_tcp_socket(("127.0.0.1", _HTTP))
     client.sendall(f"GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
     return client
 
 
-def _socks(host: str, port: int) -> socket.socket:
-    client = _socket(("127.0.0.1", _SOCKS))
+def _connect_by_socks_proxy(host: str, port: int) -> socket.socket:
+    client = _open_tcp_socket(("127.0.0.1", _SOCKS))
     client.sendall(b"\5\1\0")
     client.recv(2)
     client.sendall(b"\5\1\0\3" + bytes([len(host)]) + host.encode() + struct.pack("!H", port))
@@ -69,50 +69,55 @@ def _socks(host: str, port: int) -> socket.socket:
     return client
 
 
-_WAYS: dict[str, Callable[[str, int], socket.socket]] = {"direct": _direct, "connect": _connect, "http": _http, "socks": _socks}
+_WAYS: dict[str, Callable[[str, int], socket.socket]] = {
+    "direct": _connect_directly,
+    "connect": _connect_by_http_proxy,
+    "http": _request_by_http_proxy,
+    "socks": _connect_by_socks_proxy,
+}
 
 
-def _outside(client: socket.socket) -> bool:
+def _receives_canary(client: socket.socket) -> bool:
     with client:
         client.settimeout(_SECONDS)
-        return planted(client.recv(4096))
+        return contains_canary(client.recv(4096))
 
 
-def _one(way: str, host: str, port: int, asked: str, canary: list[tuple[str, int]], *, target: str = "") -> Answer:  # noqa: PLR0913  what is asked
+def _try_destination(way: str, host: str, port: int, asked: str, canary: list[tuple[str, int]], *, target: str = "") -> Answer:  # noqa: PLR0913  what is asked
     target = target or f"{way} {host}:{port}" + (f" as {asked}" if asked != host else "")
     try:
         if ROLE["outside"]:
             # Without a fence whoever asks for it is connected.
             address, place = canary[0]
-            return told(target, "no answer", reached=_outside(_socket((address, place))))
+            return answer_for_outcome(target, "no answer", reached=_receives_canary(_open_tcp_socket((address, place))))
         with _WAYS[way](host, port) as client:
             if port == _TLS and way != "http":
-                client.sendall(_hello(asked))
+                client.sendall(_client_hello(asked))
             said = b""
             # Who is refused is told so: HTTP that ends otherwise has been passed on.
             with contextlib.suppress(TimeoutError, ConnectionResetError):
                 while len(said) < 4096 and (more := client.recv(4096)):
                     said += more
-                    if planted(said):
+                    if contains_canary(said):
                         break
-            return told(
+            return answer_for_outcome(
                 target,
                 said.split(b"\r\n")[0][:60].decode("latin-1") or "closed",
-                reached=planted(said) or (way == "http" and not said.startswith(b"HTTP/1.1 4")),
+                reached=contains_canary(said) or (way == "http" and not said.startswith(b"HTTP/1.1 4")),
             )
     except ConnectionRefusedError as failed:
-        return stopped(target, str(failed.strerror or "refused"))
+        return answer_stopped(target, str(failed.strerror or "refused"))
     except TimeoutError:
-        return stopped(target, "no answer")
+        return answer_stopped(target, "no answer")
     except OSError as failed:
-        return refused(target, failed)
+        return answer_for_error(target, failed)
 
 
 def by_name(places: Iterable[tuple[str, int]], ways: Iterable[str], canary: list[tuple[str, int]]) -> Iterator[Answer]:
     """Ask for hosts, each by each way."""
     for host, port in places:
         for way in ways:
-            yield _one(way, host, port, host, canary)
+            yield _try_destination(way, host, port, host, canary)
 
 
 def passed_through(places: Iterable[tuple[str, int]], ways: Iterable[str], canary: list[tuple[str, int]]) -> Iterator[Answer]:
@@ -125,14 +130,14 @@ def host_ports(spellings: Iterable[str], ways: Iterable[str], canary: list[tuple
     for host in spellings:
         for way in ways:
             # Not the port, which differs from run to run.
-            yield _one(way, host, canary[0][1], host, canary, target=f"{way} {host}")
+            yield _try_destination(way, host, canary[0][1], host, canary, target=f"{way} {host}")
 
 
 def another_server(places: Iterable[tuple[str, int]], asked: str, ways: Iterable[str], canary: list[tuple[str, int]]) -> Iterator[Answer]:
     """Connect to a host that is let through, and ask it for another by TLS."""
     for host, port in places:
         for way in ways:
-            yield _one(way, host, port, asked, canary)
+            yield _try_destination(way, host, port, asked, canary)
 
 
 ATTEMPTS = {

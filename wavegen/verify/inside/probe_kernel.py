@@ -10,7 +10,19 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 
-from probe_common import Answer, in_child, loaded_protocols, reached, read, refused, syscall, syscall_number, told, tried, unknown
+from probe_common import (
+    Answer,
+    answer_for_error,
+    answer_for_outcome,
+    answer_reached,
+    answer_unknown,
+    in_child,
+    invoke_syscall_by_name,
+    invoke_syscall_by_number,
+    loaded_protocols,
+    read_file_start,
+    try_action,
+)
 
 _NOWHERE = 1
 """A pointer that is never mapped: a call that reads it has passed every check before."""
@@ -34,29 +46,29 @@ _CALLS: dict[str, tuple[object, ...]] = {
 }  # fmt: skip
 
 
-def calls(names: Iterable[str]) -> Iterator[Answer]:
+def probe_syscalls(names: Iterable[str]) -> Iterator[Answer]:
     """Is the call looked at, or refused before that?"""
     for name in names:
 
-        def call(name: str = name) -> None:
-            done = syscall(name, *(argument if argument is not None else 0 for argument in _CALLS[name]))
+        def call_in_question(name: str = name) -> None:
+            done = invoke_syscall_by_name(name, *(argument if argument is not None else 0 for argument in _CALLS[name]))
             if done > 2:
                 os.close(done)
 
         try:
-            in_child(call)()
+            in_child(call_in_question)()
         except NotImplementedError:
-            yield unknown(name, "no such call here")
+            yield answer_unknown(name, "no such call here")
         except OSError as failed:
-            yield told(name, errno.errorcode.get(failed.errno or 0, ""), reached=failed.errno not in _REFUSALS)
+            yield answer_for_outcome(name, errno.errorcode.get(failed.errno or 0, ""), reached=failed.errno not in _REFUSALS)
         else:
-            yield reached(name)
+            yield answer_reached(name)
 
 
 _PROTOCOLS = {"packet": "PACKET", "vsock": "AF_VSOCK", "alg": "ALG", "bluetooth": "HCI", "xdp": "XDP", "tipc": "TIPC", "rds": "RDS", "can": "RAW", "kcm": "KCM"}
 
 
-def families(names: Iterable[str]) -> Iterator[Answer]:
+def open_socket_families(names: Iterable[str]) -> Iterator[Answer]:
     """Make a socket of a family that leads round the fence or deep into the kernel.
 
     Only of those that the kernel knows by now: socket(2) would load the module of another, and it would stay.
@@ -66,7 +78,7 @@ def families(names: Iterable[str]) -> Iterator[Answer]:
         raw = (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
         family, kind, protocol = raw if name == "raw" else (_FAMILIES[name], socket.SOCK_SEQPACKET if name == "alg" else socket.SOCK_DGRAM, 0)
         if name in _PROTOCOLS and _PROTOCOLS[name] not in loaded:
-            yield unknown(name, "not loaded here")
+            yield answer_unknown(name, "not loaded here")
             continue
         if name in ("can", "packet", "xdp", "bluetooth"):
             kind, protocol = socket.SOCK_RAW, 1 if name in ("can", "bluetooth") else 0
@@ -75,28 +87,28 @@ def families(names: Iterable[str]) -> Iterator[Answer]:
         if name in ("tipc", "rds"):
             kind = socket.SOCK_SEQPACKET
 
-        def make(family: int = family, kind: int = kind, protocol: int = protocol) -> None:
+        def open_socket_of_family(family: int = family, kind: int = kind, protocol: int = protocol) -> None:
             socket.socket(family, kind, protocol).close()
 
-        yield tried(name, make)
+        yield try_action(name, open_socket_of_family)
 
 
-def personality() -> Iterator[Answer]:
+def change_personality() -> Iterator[Answer]:
     """Take the randomness out of addresses."""
 
-    def change() -> None:
-        syscall("personality", _ADDR_NO_RANDOMIZE)
+    def disable_randomization() -> None:
+        invoke_syscall_by_name("personality", _ADDR_NO_RANDOMIZE)
 
-    yield tried("ADDR_NO_RANDOMIZE", in_child(change))
+    yield try_action("ADDR_NO_RANDOMIZE", in_child(disable_randomization))
 
 
 def foreign_calls() -> Iterator[Answer]:
     """Call the kernel as a 32-bit program does, past a filter that only knows the numbers of 64 bits: getpid."""
     if os.uname().machine != "x86_64":
-        yield unknown("int 0x80", "not on this processor")
+        yield answer_unknown("int 0x80", "not on this processor")
         return
 
-    def call() -> None:
+    def call_by_int80() -> None:
         # push rbx; mov eax, 20; int 0x80; pop rbx; ret
         machine_code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         machine_code.write(bytes.fromhex("53b814000000cd805bc3"))
@@ -105,58 +117,58 @@ def foreign_calls() -> Iterator[Answer]:
         if done < 0:
             raise OSError(-done, "")
 
-    yield tried("int 0x80", in_child(call))
+    yield try_action("int 0x80", in_child(call_by_int80))
 
 
 def x32_calls() -> Iterator[Answer]:
     """Call the kernel by the numbers of x32."""
     if os.uname().machine != "x86_64":
-        yield unknown("x32", "not on this processor")
+        yield answer_unknown("x32", "not on this processor")
     else:
         # A filter that lists calls may end whoever calls by such a number.
-        yield tried("x32", in_child(syscall_number, _X32 | 39))
+        yield try_action("x32", in_child(invoke_syscall_by_number, _X32 | 39))
 
 
-def unfiltered(filters: int) -> Iterator[Answer]:
+def check_seccomp_filters(filters: int) -> Iterator[Answer]:
     """Is a process without more system call filters than on the host? Counted since Linux 5.9, for this one and PID 1."""
     for name, pid in (("this process", "self"), ("PID 1", "1")):
         try:
-            lines = read(f"/proc/{pid}/status").decode().splitlines()
+            lines = read_file_start(f"/proc/{pid}/status").decode().splitlines()
         except OSError as failed:
-            yield refused(name, failed)
+            yield answer_for_error(name, failed)
             continue
         status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         # Before Linux 5.9 they are not counted: one of the host's cannot be told from one's own.
         counted = int(status.get("Seccomp_filters", "1" if status.get("Seccomp") == "2" else "0"))
         if filters < 0:
-            yield unknown(name, "the host is filtered, too")
+            yield answer_unknown(name, "the host is filtered, too")
         else:
-            yield told(name, "filtered", reached=status.get("Seccomp") != "2" or counted <= filters)
+            yield answer_for_outcome(name, "filtered", reached=status.get("Seccomp") != "2" or counted <= filters)
 
 
 def clock_and_names() -> Iterator[Answer]:
     """Set the clock (to nothing), and the names of the machine (to what they are)."""
     # settimeofday(2) with two null pointers asks for the right, and does nothing.
-    yield tried("settimeofday", lambda: syscall("settimeofday", 0, 0))
+    yield try_action("settimeofday", lambda: invoke_syscall_by_name("settimeofday", 0, 0))
     name = os.uname().nodename.encode()
-    yield tried("sethostname", in_child(lambda: syscall("sethostname", name, len(name))))
-    domain = read("/proc/sys/kernel/domainname").strip()
-    yield tried("setdomainname", in_child(lambda: syscall("setdomainname", domain, len(domain))))
+    yield try_action("sethostname", in_child(lambda: invoke_syscall_by_name("sethostname", name, len(name))))
+    domain = read_file_start("/proc/sys/kernel/domainname").strip()
+    yield try_action("setdomainname", in_child(lambda: invoke_syscall_by_name("setdomainname", domain, len(domain))))
 
 
 def threads_without_clone3() -> Iterator[Answer]:
     """clone3 must be refused as unknown, not as forbidden: libraries then use clone, which a filter can look into."""
     try:
-        syscall("clone3", 0, 0)
-        yield reached("clone3")
+        invoke_syscall_by_name("clone3", 0, 0)
+        yield answer_reached("clone3")
     except OSError as failed:
-        yield told("clone3", errno.errorcode.get(failed.errno or 0, ""), reached=failed.errno != errno.ENOSYS)
+        yield answer_for_outcome("clone3", errno.errorcode.get(failed.errno or 0, ""), reached=failed.errno != errno.ENOSYS)
 
 
 def network_settings() -> Iterator[Answer]:
     """Change nothing of an interface, by netlink: the right is asked for all the same (RTM_SETLINK, rtnetlink(7))."""
 
-    def change() -> None:
+    def set_link_unchanged() -> None:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as link:
             link.settimeout(1)
             body = struct.pack("=BxHiII", 0, 0, 1, 0, 0)
@@ -166,16 +178,16 @@ def network_settings() -> Iterator[Answer]:
             if number:
                 raise OSError(number, "")
 
-    yield tried("an interface", change)
+    yield try_action("an interface", set_link_unchanged)
 
 
 ATTEMPTS = {
-    "calls": calls,
-    "families": families,
-    "personality": personality,
+    "calls": probe_syscalls,
+    "families": open_socket_families,
+    "personality": change_personality,
     "foreign_calls": foreign_calls,
     "x32_calls": x32_calls,
-    "unfiltered": unfiltered,
+    "unfiltered": check_seccomp_filters,
     "clock_and_names": clock_and_names,
     "threads_without_clone3": threads_without_clone3,
     "network_settings": network_settings,

@@ -8,7 +8,19 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from probe_common import ROLE, Answer, ask, in_child, libc, read, refused, stopped, syscall, told, tried
+from probe_common import (
+    ROLE,
+    Answer,
+    answer_for_error,
+    answer_for_outcome,
+    answer_stopped,
+    ask_harness,
+    in_child,
+    invoke_syscall_by_name,
+    libc,
+    read_file_start,
+    try_action,
+)
 
 _AT_FDCWD = -100
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
@@ -20,34 +32,34 @@ def writable_mounts(paths: Iterable[str]) -> Iterator[Answer]:
     """Is what is mounted there writable, whoever asks? By the flags of the mount."""
     for path in paths:
         try:
-            yield told(path, "read-only", reached=not os.statvfs(path).f_flag & os.ST_RDONLY)
+            yield answer_for_outcome(path, "read-only", reached=not os.statvfs(path).f_flag & os.ST_RDONLY)
         except OSError as failed:
-            yield refused(path, failed)
+            yield answer_for_error(path, failed)
 
 
 def writable_to_root(paths: Iterable[str]) -> Iterator[Answer]:
     """The same of what mostly nobody but root may write anyway: that is mounted read-only for root alone."""
     for path, state, detail in writable_mounts(paths):
         meant = os.geteuid() == 0 or path in ("/proc/sys", "/proc/pressure")
-        yield told(path, detail or "not root", reached=state == "reached" and meant)
+        yield answer_for_outcome(path, detail or "not root", reached=state == "reached" and meant)
 
 
-def fills(paths: Iterable[str]) -> Iterator[Answer]:
+def fill_masked_directories(paths: Iterable[str]) -> Iterator[Answer]:
     """Can a directory in place of a hidden one be filled? It may take a page, and what is in it is this shell's alone. Outside: is it writable at all?"""
-    kinds = {mount.at: mount.kind for mount in map(_Mount, read("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines())}
+    kinds = {mount.at: mount.kind for mount in map(_Mount, read_file_start("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines())}
     for path in paths:
         try:
             read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
             # What is no tmpfs would be the host's own: it is not touched.
             if read_only or ROLE["outside"] or kinds.get(path) != "tmpfs" or os.listdir(path):
-                yield told(path, "read-only", reached=not read_only)
+                yield answer_for_outcome(path, "read-only", reached=not read_only)
             else:
-                yield tried(path, _fill, path)
+                yield try_action(path, _fill_directory, path)
         except OSError as failed:
-            yield refused(path, failed)
+            yield answer_for_error(path, failed)
 
 
-def _fill(directory: str) -> None:
+def _fill_directory(directory: str) -> None:
     mode = os.stat(directory).st_mode & 0o7777
     with contextlib.suppress(OSError):
         os.chmod(directory, 0o700)
@@ -78,7 +90,7 @@ class _Mount:
         self.key, self.kind, self.writable = f"{self.device} {place}", after.split()[0], "rw" in options.split(",")
         self.at = place.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")
 
-    def of_dev(self) -> bool:
+    def is_common_device(self) -> bool:
         """Whether it is one of the few devices that everybody may use, by its numbers."""
         name = self.at[5:]
         if not self.at.startswith("/dev/") or name in _IN_DEV:
@@ -92,7 +104,7 @@ class _Mount:
         return numbers == _DEVICES.get(name) or (name == "console" and (numbers[0] in (4, 5) or 136 <= numbers[0] <= 143))
 
 
-def _covered(mounts: Iterable[_Mount]) -> set[str]:
+def _covered_mounts(mounts: Iterable[_Mount]) -> set[str]:
     """The numbers of mounts that nobody gets to: another one stands where their parent is mounted, and they are below that."""
     by_number = {mount.number: mount for mount in mounts}
     over = {mount.parent for mount in by_number.values() if mount.parent in by_number and by_number[mount.parent].at == mount.at}
@@ -102,11 +114,11 @@ def _covered(mounts: Iterable[_Mount]) -> set[str]:
     return found
 
 
-def _below(path: str, places: Iterable[str]) -> bool:
+def _is_below_any(path: str, places: Iterable[str]) -> bool:
     return any(f"{path}/".startswith(f"{place.rstrip('/')}/") for place in places)
 
 
-def _of_engine(mount: _Mount, places: Iterable[str]) -> bool:
+def _is_engine_mount(mount: _Mount, places: Iterable[str]) -> bool:
     """Whether it is what an engine mounts: files of its own, control groups, and masks over what the kernel shows."""
     of_kernel, groups = mount.at.startswith(("/proc/", "/sys/")), mount.at.startswith("/sys/fs/cgroup")
     # A file is hidden by a mount of /dev/null, which is the container's own or, for a user, the host's.
@@ -124,62 +136,62 @@ def strange_mounts(  # noqa: PLR0913, PLR0917  by keyword
     What the host has at the same place is there because what lies above it is shown. The directories on the way from the
     project or the home to a rule are mounts of their own, so that they cannot be renamed.
     """
-    lines = read("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines()
+    lines = read_file_start("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines()
     found, wanted, theirs = [_Mount(line) for line in lines], set(expected), set() if ROLE["outside"] else set(host)
     proc = [mount.device for mount in found if mount.at == "/proc"][-1:]
     may_write = (*writable, project, home, "/dev", "/proc")
-    covered = _covered(found)
+    covered = _covered_mounts(found)
     for mount in (mount for mount in found if mount.number not in covered):
         part_of_proc = mount.kind == "proc" and mount.at == f"/proc{mount.root.rstrip('/')}" and (mount.device in proc or mount.at in wanted)
         if mount.at.startswith(("/proc/", "/dev/")) and mount.at not in wanted and mount.key not in theirs:
-            known = part_of_proc or mount.of_dev()
+            known = part_of_proc or mount.is_common_device()
         elif mount.key in theirs and not (mount.kind == "proc" and mount.at != "/proc"):
-            known = not mount.writable or _below(mount.at, may_write)
+            known = not mount.writable or _is_below_any(mount.at, may_write)
         else:
-            held = _below(mount.at, (project, home)) and any(path.startswith(f"{mount.at}/") for path in wanted)
+            held = _is_below_any(mount.at, (project, home)) and any(path.startswith(f"{mount.at}/") for path in wanted)
             around = mount.kind == "tmpfs" and any(path.startswith(f"{mount.at}/") for path in (project, home))
             # Files that are hidden are a mount of /dev/null; another proc or /dev is another way to all there is.
             another = (mount.kind == "proc" and not part_of_proc) or (
                 mount.kind == "devtmpfs" and mount.root != "/null" and mount.at != "/dev" and not (mount.at in wanted and mount.at.startswith("/dev/"))
             )
             known = (mount.at in wanted or held or around or _is_new(mount)) and not another
-        if not known and not (engine and _of_engine(mount, engine)):
+        if not known and not (engine and _is_engine_mount(mount, engine)):
             yield ("mounts", "reached", mount.at)
             return
-    yield stopped("mounts", "each is a rule's")
+    yield answer_stopped("mounts", "each is a rule's")
 
 
 def _is_new(mount: _Mount) -> bool:
     """Whether rules mount it since the host has more in its root, or around the project, than when the expectations were made."""
-    return not (ROLE["outside"] or mount.writable) and ask("mounted", path=mount.at)
+    return not (ROLE["outside"] or mount.writable) and ask_harness("mounted", path=mount.at)
 
 
-def mounts(directory: str) -> Iterator[Answer]:
+def undo_sandbox_mounts(directory: str) -> Iterator[Answer]:
     """Undo the fence's mounts, or make one's own."""
     tries = {
         "remount / writable": lambda: libc_mount(b"none", b"/", _MS_BIND | _MS_REMOUNT),
         "mount a tmpfs": lambda: libc_mount(b"tmpfs", directory.encode(), 0, b"tmpfs"),
-        "unmount /proc": lambda: syscall("umount2", b"/proc", _MNT_DETACH),
-        "pivot_root": lambda: syscall("pivot_root", directory.encode(), directory.encode()),
+        "unmount /proc": lambda: invoke_syscall_by_name("umount2", b"/proc", _MNT_DETACH),
+        "pivot_root": lambda: invoke_syscall_by_name("pivot_root", directory.encode(), directory.encode()),
         "chroot": lambda: os.chroot(directory),
-        "fsopen": lambda: syscall("fsopen", b"tmpfs", 0),
-        "copy a mount": lambda: syscall("open_tree", _AT_FDCWD, b"/proc", _OPEN_TREE_CLONE),
-        "mount_setattr": lambda: syscall("mount_setattr", _AT_FDCWD, b"/", 0, bytes(32), 32),
+        "fsopen": lambda: invoke_syscall_by_name("fsopen", b"tmpfs", 0),
+        "copy a mount": lambda: invoke_syscall_by_name("open_tree", _AT_FDCWD, b"/proc", _OPEN_TREE_CLONE),
+        "mount_setattr": lambda: invoke_syscall_by_name("mount_setattr", _AT_FDCWD, b"/", 0, bytes(32), 32),
     }
     for name, action in tries.items():
-        yield tried(name, in_child(_in_own_mounts, action))
+        yield try_action(name, in_child(_in_own_mounts, action))
 
 
 def _in_own_mounts(action: Callable[[], object]) -> None:
     """Where the caller may do it all, nothing of it must reach the host: in a copy of the mounts, gone with the child."""
     if _may_mount():
-        syscall("unshare", _CLONE_NEWNS)
+        invoke_syscall_by_name("unshare", _CLONE_NEWNS)
         libc_mount(b"none", b"/", _MS_REC | _MS_PRIVATE)
     action()
 
 
 def _may_mount() -> bool:
-    for line in read("/proc/self/status").splitlines():
+    for line in read_file_start("/proc/self/status").splitlines():
         if line.startswith(b"CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
     return False
@@ -194,7 +206,7 @@ def libc_mount(source: bytes, target: bytes, flags: int, kind: bytes | None = No
 ATTEMPTS = {
     "writable_mounts": writable_mounts,
     "writable_to_root": writable_to_root,
-    "fills": fills,
+    "fills": fill_masked_directories,
     "strange_mounts": strange_mounts,
-    "mounts": mounts,
+    "mounts": undo_sandbox_mounts,
 }

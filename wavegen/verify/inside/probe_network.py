@@ -12,12 +12,25 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from probe_common import ROLE, Answer, ask, loaded_protocols, planted, reached, read, refused, stopped, told, tried, unknown
+from probe_common import (
+    ROLE,
+    Answer,
+    answer_for_error,
+    answer_for_outcome,
+    answer_reached,
+    answer_stopped,
+    answer_unknown,
+    ask_harness,
+    contains_canary,
+    loaded_protocols,
+    read_file_start,
+    try_action,
+)
 
 _SECONDS = 0.5
 
 
-def routes(addresses: Iterable[str], ports: Iterable[int]) -> Iterator[Answer]:
+def find_udp_routes(addresses: Iterable[str], ports: Iterable[int]) -> Iterator[Answer]:
     """Is there a way to the address, by UDP? No packet is sent."""
     for address in addresses:
         for port in ports:
@@ -25,42 +38,42 @@ def routes(addresses: Iterable[str], ports: Iterable[int]) -> Iterator[Answer]:
             try:
                 with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as client:
                     client.connect((address, port))
-                    yield reached(target)
+                    yield answer_reached(target)
             except OSError as failed:
-                yield refused(target, failed)
+                yield answer_for_error(target, failed)
 
 
-def protocols(address: str) -> Iterator[Answer]:
+def try_other_protocols(address: str) -> Iterator[Answer]:
     """Other protocols than TCP and UDP: is there a way to the address? Only those that the kernel knows by now."""
     kinds = {"icmp": (socket.SOCK_DGRAM, 1, "PING"), "udplite": (socket.SOCK_DGRAM, 136, "UDP-Lite"), "raw": (socket.SOCK_RAW, 1, "RAW")}
     loaded = loaded_protocols()
     for name, (kind, protocol, known) in kinds.items():
         if known not in loaded:
-            yield unknown(name, "not loaded here")
+            yield answer_unknown(name, "not loaded here")
             continue
         try:
             with socket.socket(socket.AF_INET, kind, protocol) as client:
                 client.settimeout(_SECONDS)
                 client.connect((address, 0 if name in ("icmp", "raw") else 53))
-                yield reached(name)
+                yield answer_reached(name)
         except OSError as failed:
-            yield refused(name, failed)
+            yield answer_for_error(name, failed)
 
 
 def name_servers() -> Iterator[Answer]:
     """Is there a way to the servers of /etc/resolv.conf, or to a resolver's socket?"""
     try:
-        lines = read("/etc/resolv.conf").decode("utf-8", "replace").splitlines()
+        lines = read_file_start("/etc/resolv.conf").decode("utf-8", "replace").splitlines()
     except OSError as failed:
-        yield refused("resolv.conf", failed)
+        yield answer_for_error("resolv.conf", failed)
         lines = []
     servers = [parts[1] for line in lines if len(parts := line.split()) > 1 and parts[0] == "nameserver"]
     for place, server in enumerate(servers[:3], 1):
-        for answer in routes([server.partition("%")[0]], [53]):
+        for answer in find_udp_routes([server.partition("%")[0]], [53]):
             # An address on loopback always has a way: who answers there?
             loopback = server.startswith("127.") or server == "::1"
-            yield _answers(f"name server {place}", server) if loopback else (f"name server {place}", answer[1], answer[2])
-    yield from sockets(["/run/nscd/socket", "/var/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve"])
+            yield _query_name_server(f"name server {place}", server) if loopback else (f"name server {place}", answer[1], answer[2])
+    yield from connect_to_sockets(["/run/nscd/socket", "/var/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve"])
 
 
 _ROOT_SERVERS = b"wg\1\0\0\1\0\0\0\0\0\0" + b"\0" + b"\0\2\0\1"
@@ -68,26 +81,26 @@ _ROOT_SERVERS = b"wg\1\0\0\1\0\0\0\0\0\0" + b"\0" + b"\0\2\0\1"
 _NO_SUCH_NAME = 3
 
 
-def _answers(target: str, server: str) -> Answer:
+def _query_name_server(target: str, server: str) -> Answer:
     try:
         with socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM) as client:
             client.settimeout(_SECONDS)
             client.connect((server, 53))
             client.send(_ROOT_SERVERS)
             code = client.recv(4096)[3] & 15
-            return told(target, "knows listed names alone", reached=code != _NO_SUCH_NAME)
+            return answer_for_outcome(target, "knows listed names alone", reached=code != _NO_SUCH_NAME)
     except TimeoutError:
-        return stopped(target, "no answer")
+        return answer_stopped(target, "no answer")
     except OSError as failed:
-        return refused(target, failed)
+        return answer_for_error(target, failed)
 
 
-def _talk(client: socket.socket) -> bool:
+def _receives_canary(client: socket.socket) -> bool:
     client.settimeout(_SECONDS)
-    return planted(client.recv(4096))
+    return contains_canary(client.recv(4096))
 
 
-def servers(tcp: Iterable[tuple[str, int]], udp: Iterable[tuple[str, int]]) -> Iterator[Answer]:
+def reach_canary_servers(tcp: Iterable[tuple[str, int]], udp: Iterable[tuple[str, int]]) -> Iterator[Answer]:
     """Talk to the servers that were planted on the host's loopback."""
     for kind, places in ((socket.SOCK_STREAM, tcp), (socket.SOCK_DGRAM, udp)):
         name = "tcp" if kind == socket.SOCK_STREAM else "udp"
@@ -98,33 +111,33 @@ def servers(tcp: Iterable[tuple[str, int]], udp: Iterable[tuple[str, int]]) -> I
                     client.connect((address, port))
                     if kind == socket.SOCK_DGRAM:
                         client.send(b"?")
-                    yield told(f"{name} {address}", "somebody else answers", reached=_talk(client))
+                    yield answer_for_outcome(f"{name} {address}", "somebody else answers", reached=_receives_canary(client))
             except TimeoutError:
-                yield stopped(f"{name} {address}", "no answer")
+                yield answer_stopped(f"{name} {address}", "no answer")
             except OSError as failed:
-                yield refused(f"{name} {address}", failed)
+                yield answer_for_error(f"{name} {address}", failed)
 
 
-def abstract(name: str) -> Iterator[Answer]:
+def reach_abstract_socket(name: str) -> Iterator[Answer]:
     """Talk to the abstract socket that was planted."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_SECONDS)
             client.connect(b"\0" + name.encode())
-            yield told("the planted socket", "somebody else answers", reached=_talk(client))
+            yield answer_for_outcome("the planted socket", "somebody else answers", reached=_receives_canary(client))
     except OSError as failed:
-        yield refused("the planted socket", failed)
+        yield answer_for_error("the planted socket", failed)
 
 
 def listed_abstract(name: str) -> Iterator[Answer]:
     """Look for the abstract socket that was planted in the list of sockets."""
     try:
-        yield told("the list of sockets", "not listed", reached=f"@{name}".encode() in read("/proc/net/unix", 1 << 20))
+        yield answer_for_outcome("the list of sockets", "not listed", reached=f"@{name}".encode() in read_file_start("/proc/net/unix", 1 << 20))
     except OSError as failed:
-        yield refused("the list of sockets", failed)
+        yield answer_for_error("the list of sockets", failed)
 
 
-def _connected(path: str) -> socket.socket:
+def _open_unix_connection(path: str) -> socket.socket:
     # An address holds 107 bytes (unix(7)); a name in the working directory is short.
     os.chdir(os.path.dirname(path))
     client = socket.socket(socket.AF_UNIX)
@@ -137,68 +150,68 @@ def _connected(path: str) -> socket.socket:
     return client
 
 
-def _connect(path: str) -> None:
-    _connected(path).close()
+def _connect_and_close(path: str) -> None:
+    _open_unix_connection(path).close()
 
 
-def sockets(paths: Iterable[str]) -> Iterator[Answer]:
+def connect_to_sockets(paths: Iterable[str]) -> Iterator[Answer]:
     """Connect to a socket by its path, and say nothing. Outside only whether one could: some start a service by that."""
     for path in paths:
         if ROLE["outside"]:
             try:
                 there = stat.S_ISSOCK(os.lstat(path).st_mode)
-                yield told(path, "EACCES" if there else "no socket", reached=there and os.access(path, os.W_OK))
+                yield answer_for_outcome(path, "EACCES" if there else "no socket", reached=there and os.access(path, os.W_OK))
             except OSError as failed:
-                yield refused(path, failed)
+                yield answer_for_error(path, failed)
         else:
-            yield tried(path, _connect, path)
+            yield try_action(path, _connect_and_close, path)
 
 
 def planted_sockets(paths: Iterable[str]) -> Iterator[Answer]:
     """Talk to a socket that was planted."""
     for path in paths:
         try:
-            with _connected(path) as client:
-                yield told(path, "somebody else answers", reached=_talk(client))
+            with _open_unix_connection(path) as client:
+                yield answer_for_outcome(path, "somebody else answers", reached=_receives_canary(client))
         except OSError as failed:
-            yield refused(path, failed)
+            yield answer_for_error(path, failed)
 
 
 _FAR = ("autofs", "nfs", "cifs", "smb", "fuse", "9p", "ceph", "afs")
 
 
-def _far_away() -> set[str]:
+def _remote_mount_points() -> set[str]:
     """Where file systems are mounted that may not answer, or that looking at mounts."""
     found = set()
-    for line in read("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines():
+    for line in read_file_start("/proc/self/mountinfo", 1 << 20).decode("utf-8", "surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith(_FAR):
             found.add(before.split()[4])
     return found
 
 
-def walk(skip: Iterable[str], start: str, known: Iterable[str]) -> Iterator[Answer]:
+def search_for_sockets(skip: Iterable[str], start: str, known: Iterable[str]) -> Iterator[Answer]:
     """Look for sockets everywhere, for a second, and connect to each; what is met first is what lies least deep.
 
     Outside only the known ones are tried, and other runs' are nobody's business.
     """
     if ROLE["outside"]:
-        yield told("any socket", "none", reached=any(state == "reached" for _, state, _ in planted_sockets(known)))
+        yield answer_for_outcome("any socket", "none", reached=any(state == "reached" for _, state, _ in planted_sockets(known)))
         return
     until, level, found = time.monotonic() + 1.0, [start], 0
-    skipped = {*skip, *_far_away()}
+    skipped = {*skip, *_remote_mount_points()}
     while level and time.monotonic() < until:
         below: list[str] = []
         for directory in level:
             for path in _sockets_in(directory, skipped, below):
                 found += 1
-                if any(state == "reached" for _, state, _ in sockets([path])):
-                    yield reached("any socket")
+                if any(state == "reached" for _, state, _ in connect_to_sockets([path])):
+                    yield answer_reached("any socket")
                     return
             if time.monotonic() > until:
                 break
         level = below
-    yield stopped("any socket", f"{found} found, none answers" if found else "none found")
+    yield answer_stopped("any socket", f"{found} found, none answers" if found else "none found")
 
 
 def _sockets_in(directory: str, skipped: set[str], below: list[str]) -> list[str]:
@@ -216,7 +229,7 @@ def _sockets_in(directory: str, skipped: set[str], below: list[str]) -> list[str
     return found
 
 
-def listens() -> Iterator[Answer]:
+def listen_on_all_addresses() -> Iterator[Answer]:
     """Listen on every address; can the host connect?"""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         word = os.urandom(12).hex()
@@ -226,17 +239,19 @@ def listens() -> Iterator[Answer]:
                 server.listen()
                 server.settimeout(1)
 
-                def greet(server: socket.socket = server, word: str = word) -> None:
+                def greet_one_guest(server: socket.socket = server, word: str = word) -> None:
                     with contextlib.suppress(OSError):
                         guest, _ = server.accept()
                         guest.sendall(word.encode())
                         guest.close()
 
-                thread = threading.Thread(target=greet, daemon=True)
+                thread = threading.Thread(target=greet_one_guest, daemon=True)
                 thread.start()
-                yield told(address, "the host cannot connect", reached=ask("greeted", port=server.getsockname()[1], word=word, six=family == socket.AF_INET6))
+                yield answer_for_outcome(
+                    address, "the host cannot connect", reached=ask_harness("greeted", port=server.getsockname()[1], word=word, six=family == socket.AF_INET6)
+                )
         except OSError as failed:
-            yield refused(address, failed)
+            yield answer_for_error(address, failed)
 
 
 def names_in_variables(names: Iterable[str]) -> Iterator[Answer]:
@@ -245,22 +260,22 @@ def names_in_variables(names: Iterable[str]) -> Iterator[Answer]:
         value = os.environ.get(name, "")
         path = value.partition("=")[2] if value.startswith("unix:") and "=" in value else value.removeprefix("unix://").removeprefix("unix:")
         if not value:
-            yield stopped(name, "not set")
+            yield answer_stopped(name, "not set")
         else:
             found = [state for _, state, _ in planted_sockets([os.path.join(path, "s") if os.path.isdir(path) else path])]
-            yield told(name, "leads nowhere", reached="reached" in found)
+            yield answer_for_outcome(name, "leads nowhere", reached="reached" in found)
 
 
 ATTEMPTS = {
-    "routes": routes,
-    "protocols": protocols,
+    "routes": find_udp_routes,
+    "protocols": try_other_protocols,
     "name_servers": name_servers,
-    "servers": servers,
-    "abstract": abstract,
+    "servers": reach_canary_servers,
+    "abstract": reach_abstract_socket,
     "listed_abstract": listed_abstract,
-    "sockets": sockets,
+    "sockets": connect_to_sockets,
     "planted_sockets": planted_sockets,
-    "walk": walk,
-    "listens": listens,
+    "walk": search_for_sockets,
+    "listens": listen_on_all_addresses,
     "names_in_variables": names_in_variables,
 }

@@ -23,12 +23,12 @@ class Before:
     verdicts: dict[str, Verdict]
 
 
-def read(document: object) -> tuple[Before, ...]:
+def parse_baseline(document: object) -> tuple[Before, ...]:
     """The fenced shells of an earlier run's parsed JSON. Raises UsageError for what is no such document."""
-    return _shells(document)
+    return _parse_shells(document)
 
 
-def worse(before: tuple[Before, ...], report: Report, *, only: tuple[str, ...] = ()) -> tuple[str, ...]:
+def find_regressions(before: tuple[Before, ...], report: Report, *, only: tuple[str, ...] = ()) -> tuple[str, ...]:
     """A line for each case and shell that is worse than in the earlier run: `shell: id: HELD -> BROKEN: why`.
 
     HELD is better than INCONCLUSIVE, that than OPEN, and that than BROKEN. What only this run has is no regression.
@@ -36,10 +36,10 @@ def worse(before: tuple[Before, ...], report: Report, *, only: tuple[str, ...] =
     """
     now = {one_line(shell.shell): shell for shell in report.shells}
     asked = [old for old in before if not only or old.name in only]
-    return tuple(line for old in asked for line in _shell(old, now.get(old.name)))
+    return tuple(line for old in asked for line in _compare_shell(old, now.get(old.name)))
 
 
-def _shell(old: Before, new: ShellReport | None) -> Iterator[str]:
+def _compare_shell(old: Before, new: ShellReport | None) -> Iterator[str]:
     missed = sum(verdict in _MISSED for verdict in old.verdicts.values())
     if new is None:
         if missed:
@@ -51,12 +51,12 @@ def _shell(old: Before, new: ShellReport | None) -> Iterator[str]:
         if not old.failed:
             yield one_line(f"{old.name}: checked -> could not be checked: {new.error}")
     else:
-        yield from _findings(old, new)
+        yield from _compare_findings(old, new)
 
 
-def _findings(old: Before, new: ShellReport) -> Iterator[str]:
-    verdicts = _worst((one_line(finding.case.id), finding.verdict) for finding in new.findings)
-    reasons = {(one_line(finding.case.id), finding.verdict): finding.why for finding in new.findings}
+def _compare_findings(old: Before, new: ShellReport) -> Iterator[str]:
+    verdicts = _worst_by_case((one_line(finding.case.stable_id), finding.verdict) for finding in new.findings)
+    reasons = {(one_line(finding.case.stable_id), finding.verdict): finding.why for finding in new.findings}
     for case, was in old.verdicts.items():
         verdict = verdicts.get(case)
         if verdict is None:
@@ -66,7 +66,7 @@ def _findings(old: Before, new: ShellReport) -> Iterator[str]:
             yield one_line(f"{old.name}: {case}: {was.value} -> {verdict.value}: {reasons[case, verdict]}")
 
 
-def _worst(verdicts: Iterable[tuple[str, Verdict]]) -> dict[str, Verdict]:
+def _worst_by_case(verdicts: Iterable[tuple[str, Verdict]]) -> dict[str, Verdict]:
     """By id; ids tell cases apart, and if two should be the same the worse verdict counts."""
     found: dict[str, Verdict] = {}
     for case, verdict in verdicts:
@@ -77,26 +77,26 @@ def _worst(verdicts: Iterable[tuple[str, Verdict]]) -> dict[str, Verdict]:
 # --- reading the document
 
 
-def _shells(before: object) -> tuple[Before, ...]:
+def _parse_shells(before: object) -> tuple[Before, ...]:
     match before:
         case {"version": int(version), "shells": list(shells)} if not isinstance(version, bool):
             if version != VERSION:
-                raise _bad(f"has version {version}, and this wavegen reads version {VERSION}")
+                raise _baseline_error(f"has version {version}, and this wavegen reads version {VERSION}")
             read = tuple(_read_shell(shell) for shell in shells)
         case _:
-            raise _bad('is no report: it is not an object with a number "version" and a list "shells"')
+            raise _baseline_error('is no report: it is not an object with a number "version" and a list "shells"')
     names = [shell.name for shell, _ in read]
     if len(set(names)) < len(names):
-        raise _bad("has two shells of one name")
+        raise _baseline_error("has two shells of one name")
     return tuple(shell for shell, fenced in read if fenced)
 
 
 def _read_shell(shell: object) -> tuple[Before, bool]:
     match shell:
         case {"name": str(name), "fenced": bool(fenced), "error": str(error), "findings": list(findings)}:
-            return Before(one_line(name), bool(error), _worst(_read_finding(name, finding) for finding in findings)), fenced
+            return Before(one_line(name), bool(error), _worst_by_case(_read_finding(name, finding) for finding in findings)), fenced
         case _:
-            raise _bad("has a shell without name, fenced, error and findings")
+            raise _baseline_error("has a shell without name, fenced, error and findings")
 
 
 def _read_finding(shell: str, finding: object) -> tuple[str, Verdict]:
@@ -104,8 +104,8 @@ def _read_finding(shell: str, finding: object) -> tuple[str, Verdict]:
         case {"id": str(case), "verdict": str(verdict)} if verdict in Verdict.__members__:
             return one_line(case), Verdict[verdict]
         case _:
-            raise _bad(f"has a finding of shell {shell} without an id and one of the verdicts {', '.join(Verdict.__members__)}")
+            raise _baseline_error(f"has a finding of shell {shell} without an id and one of the verdicts {', '.join(Verdict.__members__)}")
 
 
-def _bad(what: str) -> UsageError:
+def _baseline_error(what: str) -> UsageError:
     return UsageError(f"the baseline {what}", "write one with `wavegen verify --json >FILE`")

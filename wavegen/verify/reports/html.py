@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wavegen.backends.templates import fill
+from wavegen.backends.templates import fill_template
 from wavegen.verify import score
 from wavegen.verify.model import Case, Finding, Group, Report, Severity, ShellReport, Verdict
 
@@ -86,25 +86,25 @@ class _Trouble:
 def as_html(report: Report) -> str:
     """The page. It holds no script and loads nothing; its filters are CSS, and without them everything is shown."""
     shells = (*(s for s in report.shells if s.fenced), *(s for s in report.shells if not s.fenced))
-    sections = _sections(shells)
-    return fill(
+    sections = _sections_by_group(shells)
+    return fill_template(
         "verify.html.j2",
         name=report.name,
         manifest=report.manifest,
         via=report.via,
-        outcome=_outcome(report),
+        outcome=_overall_outcome(report),
         notes=report.notes,
-        shells=tuple(_column(shell) for shell in shells),
+        shells=tuple(_shell_column(shell) for shell in shells),
         span=len(shells) + 1,
-        troubles=_troubles(report, sections),
-        verdicts=_verdicts(score.fenced_findings(report)),
+        troubles=_list_troubles(report, sections),
+        verdicts=_verdict_choices(score.fenced_findings(report)),
         groups=tuple(_Choice(key=section.key, label=section.title, count=len(section.rows)) for section in sections),
         sections=sections,
         weights=", ".join(f"{severity.name.lower()} {severity.value}" for severity in Severity),
     )
 
 
-def _outcome(report: Report) -> _Choice:
+def _overall_outcome(report: Report) -> _Choice:
     match score.exit_code(report):
         case score.PASSED:
             verdict, label = Verdict.HELD, "The fence held."
@@ -112,68 +112,68 @@ def _outcome(report: Report) -> _Choice:
             verdict, label = Verdict.BROKEN, "The fence is broken, or holds less than it did."
         case _:
             verdict, label = Verdict.INCONCLUSIVE, "The fence could not be checked in full."
-    return _Choice(key=_key(verdict), label=label, mark=_MARKS[verdict], count=score.exit_code(report))
+    return _Choice(key=_verdict_key(verdict), label=label, mark=_MARKS[verdict], count=score.exit_code(report))
 
 
-def _column(shell: ShellReport) -> _Column:
-    exposure = score.exposure(shell)
+def _shell_column(shell: ShellReport) -> _Column:
+    exposure = score.exposure_score(shell)
     return _Column(
         name=shell.shell,
         kind="fenced" if shell.fenced else "NOT SANDBOXED: the control",
         fenced=shell.fenced,
         exposure="" if exposure is None else str(exposure),
-        rating="" if exposure is None else score.rating(exposure),
-        counts=_verdicts(shell.findings),
+        rating="" if exposure is None else score.rate_exposure(exposure),
+        counts=_verdict_choices(shell.findings),
         error=shell.error,
     )
 
 
-def _verdicts(findings: tuple[Finding, ...]) -> tuple[_Choice, ...]:
-    counted = score.counts(findings).items()
-    return tuple(_Choice(key=_key(verdict), label=verdict.value.lower(), mark=_MARKS[verdict], count=count) for verdict, count in counted)
+def _verdict_choices(findings: tuple[Finding, ...]) -> tuple[_Choice, ...]:
+    counted = score.count_verdicts(findings).items()
+    return tuple(_Choice(key=_verdict_key(verdict), label=verdict.value.lower(), mark=_MARKS[verdict], count=count) for verdict, count in counted)
 
 
-def _key(verdict: Verdict) -> str:
+def _verdict_key(verdict: Verdict) -> str:
     return verdict.name.lower()
 
 
 # --- the table
 
 
-def _sections(shells: tuple[ShellReport, ...]) -> tuple[_Section, ...]:
+def _sections_by_group(shells: tuple[ShellReport, ...]) -> tuple[_Section, ...]:
     """A section per group that has cases. Cases are rows, in the order in which a shell first has them."""
-    found = tuple({finding.case.id: finding for finding in shell.findings} for shell in shells)
+    found = tuple({finding.case.stable_id: finding for finding in shell.findings} for shell in shells)
     cases: dict[str, Case] = {}
     for shell in shells:
         for finding in shell.findings:
-            cases.setdefault(finding.case.id, finding.case)
+            cases.setdefault(finding.case.stable_id, finding.case)
     rows: dict[Group, list[_Row]] = {group: [] for group in Group}
     for number, case in enumerate(cases.values(), 1):
-        own = tuple(findings.get(case.id) for findings in found)
-        rows[case.probe.group].append(_row(f"case-{number}", case, shells, own))
-    return tuple(_section(group, tuple(rows[group])) for group in Group if rows[group])
+        own = tuple(findings.get(case.stable_id) for findings in found)
+        rows[case.probe.group].append(_case_row(f"case-{number}", case, shells, own))
+    return tuple(_group_section(group, tuple(rows[group])) for group in Group if rows[group])
 
 
-def _section(group: Group, rows: tuple[_Row, ...]) -> _Section:
-    verdicts = tuple(_key(verdict) for verdict in Verdict if any(_key(verdict) in row.verdicts for row in rows))
+def _group_section(group: Group, rows: tuple[_Row, ...]) -> _Section:
+    verdicts = tuple(_verdict_key(verdict) for verdict in Verdict if any(_verdict_key(verdict) in row.verdicts for row in rows))
     return _Section(key=group.name.lower(), title=group.value, verdicts=verdicts, rows=rows)
 
 
-def _row(anchor: str, case: Case, shells: tuple[ShellReport, ...], findings: tuple[Finding | None, ...]) -> _Row:
+def _case_row(anchor: str, case: Case, shells: tuple[ShellReport, ...], findings: tuple[Finding | None, ...]) -> _Row:
     # The control's verdicts are of no interest to a filter, unless no other shell has the case.
     fenced = {finding.verdict for shell, finding in zip(shells, findings, strict=True) if finding and shell.fenced}
     shown = fenced or {finding.verdict for finding in findings if finding}
     return _Row(
         anchor=anchor,
-        id=case.id,
+        id=case.stable_id,
         question=case.probe.question,
         severity=case.probe.severity.name.lower(),
-        verdicts=tuple(_key(verdict) for verdict in Verdict if verdict in shown),
-        cells=tuple(_cell(finding, fenced=shell.fenced) for shell, finding in zip(shells, findings, strict=True)),
+        verdicts=tuple(_verdict_key(verdict) for verdict in Verdict if verdict in shown),
+        cells=tuple(_finding_cell(finding, fenced=shell.fenced) for shell, finding in zip(shells, findings, strict=True)),
     )
 
 
-def _cell(finding: Finding | None, *, fenced: bool) -> _Cell:
+def _finding_cell(finding: Finding | None, *, fenced: bool) -> _Cell:
     if finding is None:
         return _Cell(key="", mark="", verdict="", remark="", facts=(), fails=False, control=not fenced)
     expectation = finding.case.expectation
@@ -181,12 +181,12 @@ def _cell(finding: Finding | None, *, fenced: bool) -> _Cell:
     # Nothing stops anything where there is no fence.
     facts = (why, ("Layer", expectation.layer), ("From", str(expectation.origin)), ("Note", expectation.note)) if fenced else (why,)
     return _Cell(
-        key=_key(finding.verdict),
+        key=_verdict_key(finding.verdict),
         mark=_MARKS[finding.verdict],
         verdict=finding.verdict.value,
-        remark="required" if finding.unchecked else "",
+        remark="required" if finding.is_unchecked else "",
         facts=tuple(_Fact(name=name, text=text) for name, text in facts if text),
-        fails=finding.fails and fenced,
+        fails=finding.is_failure and fenced,
         control=not fenced,
     )
 
@@ -194,22 +194,29 @@ def _cell(finding: Finding | None, *, fenced: bool) -> _Cell:
 # --- what makes the run fail
 
 
-def _troubles(report: Report, sections: tuple[_Section, ...]) -> tuple[_Trouble, ...]:
+def _list_troubles(report: Report, sections: tuple[_Section, ...]) -> tuple[_Trouble, ...]:
     """What is broken, what got worse, and what could not be checked, in this order."""
     anchors = {row.id: row.anchor for section in sections for row in section.rows}
-    failing = tuple((shell.shell, finding) for shell in report.shells if shell.fenced for finding in shell.findings if finding.fails)
-    findings = tuple(_trouble(shell, finding, anchors[finding.case.id]) for shell, finding in failing)
-    broken = _key(Verdict.BROKEN)
+    failing = tuple((shell.shell, finding) for shell in report.shells if shell.fenced for finding in shell.findings if finding.is_failure)
+    findings = tuple(_finding_trouble(shell, finding, anchors[finding.case.stable_id]) for shell, finding in failing)
+    broken = _verdict_key(Verdict.BROKEN)
     return (
         *(trouble for trouble in findings if trouble.key == broken),
         *(_Trouble(key=broken, label="baseline", anchor="", word="WORSE", text=line) for line in report.worse),
-        *(_Trouble(key=_key(Verdict.INCONCLUSIVE), label=shell or "run", anchor="", word="UNCHECKED", text=why) for shell, why in score.obstacles(report)),
+        *(
+            _Trouble(key=_verdict_key(Verdict.INCONCLUSIVE), label=shell or "run", anchor="", word="UNCHECKED", text=why)
+            for shell, why in score.unverified_shells(report)
+        ),
         *(trouble for trouble in findings if trouble.key != broken),
     )
 
 
-def _trouble(shell: str, finding: Finding, anchor: str) -> _Trouble:
+def _finding_trouble(shell: str, finding: Finding, anchor: str) -> _Trouble:
     verdict = finding.verdict
     return _Trouble(
-        key=_key(verdict), label=f"{shell}: {finding.case.id}", anchor=anchor, word=verdict.value, text=f"{finding.case.probe.question} {finding.why}"
+        key=_verdict_key(verdict),
+        label=f"{shell}: {finding.case.stable_id}",
+        anchor=anchor,
+        word=verdict.value,
+        text=f"{finding.case.probe.question} {finding.why}",
     )

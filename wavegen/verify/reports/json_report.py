@@ -23,27 +23,27 @@ def as_json(report: Report) -> dict[str, object]:
         "exit_code": score.exit_code(report),
         "worse": [one_line(line) for line in report.worse],
         "notes": [one_line(line) for line in report.notes],
-        "shells": [_shell(shell) for shell in report.shells],
+        "shells": [_shell_as_json(shell) for shell in report.shells],
     }
 
 
-def _shell(shell: ShellReport) -> dict[str, object]:
-    exposure = score.exposure(shell)
+def _shell_as_json(shell: ShellReport) -> dict[str, object]:
+    exposure = score.exposure_score(shell)
     return {
         "name": one_line(shell.shell),
         "fenced": shell.fenced,
         "error": one_line(shell.error),
         "exposure": exposure,
-        "rating": None if exposure is None else score.rating(exposure),
-        "counts": {verdict.value: count for verdict, count in score.counts(shell.findings).items()},
-        "findings": [_finding(finding) for finding in shell.findings],
+        "rating": None if exposure is None else score.rate_exposure(exposure),
+        "counts": {verdict.value: count for verdict, count in score.count_verdicts(shell.findings).items()},
+        "findings": [_finding_as_json(finding) for finding in shell.findings],
     }
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def _finding_as_json(finding: Finding) -> dict[str, object]:
     probe, expectation = finding.case.probe, finding.case.expectation
     return {
-        "id": one_line(finding.case.id),
+        "id": one_line(finding.case.stable_id),
         "probe": one_line(probe.id),
         "subject": one_line(expectation.subject),
         "question": one_line(probe.question),
@@ -55,13 +55,13 @@ def _finding(finding: Finding) -> dict[str, object]:
         "exposed": finding.exposed,
         "layer": one_line(expectation.layer),
         "origin": one_line(str(expectation.origin)),
-        "at": _at(expectation.origin),
+        "at": _location_as_json(expectation.origin),
         "why": one_line(finding.why),
         "note": one_line(expectation.note),
     }
 
 
-def _at(origin: Origin) -> dict[str, object] | None:
+def _location_as_json(origin: Origin) -> dict[str, object] | None:
     if origin.at is None:
         return None
     return {"file": one_line(origin.at.file), "line": origin.at.line, "column": origin.at.column}

@@ -21,32 +21,32 @@ def as_junit(report: Report) -> str:
     root = ET.Element("testsuites", name="wavegen verify")
     for shell in report.shells:
         if shell.fenced or shell.error:
-            _shell(root, shell)
-    if any(not shell for shell, _ in score.obstacles(report)):
-        suite = _suite(root, "wavegen")
-        for _, why in score.obstacles(report):
-            _case(suite, "wavegen", "a fence is checked", ("error", why, why))
+            _add_shell_suite(root, shell)
+    if any(not shell for shell, _ in score.unverified_shells(report)):
+        suite = _add_suite(root, "wavegen")
+        for _, why in score.unverified_shells(report):
+            _add_case(suite, "wavegen", "a fence is checked", ("error", why, why))
     if report.worse:
-        suite = _suite(root, "baseline")
+        suite = _add_suite(root, "baseline")
         for line in report.worse:
-            _case(suite, "wavegen.baseline", line.partition(" -> ")[0], ("failure", line, line))
-    _count(root)
+            _add_case(suite, "wavegen.baseline", line.partition(" -> ")[0], ("failure", line, line))
+    _set_counts(root)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _shell(root: Element, shell: ShellReport) -> None:
-    suite = _suite(root, shell.shell)
+def _add_shell_suite(root: Element, shell: ShellReport) -> None:
+    suite = _add_suite(root, shell.shell)
     if shell.error:
-        _case(suite, f"wavegen.{shell.shell}", "the shell can be checked", ("error", shell.error, shell.error))
+        _add_case(suite, f"wavegen.{shell.shell}", "the shell can be checked", ("error", shell.error, shell.error))
     if not shell.fenced:
         return
     for finding in shell.findings:
         probe = finding.case.probe
-        _case(suite, f"wavegen.{shell.shell}.{probe.group.name.lower()}", f"{finding.case.id} {probe.question}", _outcome(finding))
+        _add_case(suite, f"wavegen.{shell.shell}.{probe.group.name.lower()}", f"{finding.case.stable_id} {probe.question}", _outcome_element(finding))
 
 
-def _outcome(finding: Finding) -> tuple[str, str, str] | None:
+def _outcome_element(finding: Finding) -> tuple[str, str, str] | None:
     """The element that says that a case did not pass, its message, and its text."""
     expectation = finding.case.expectation
     details = "\n".join(one_line(line) for line in (finding.why, f"layer: {expectation.layer}", f"from: {expectation.origin}"))
@@ -56,23 +56,23 @@ def _outcome(finding: Finding) -> tuple[str, str, str] | None:
         case Verdict.BROKEN:
             return "failure", finding.why, details
         case Verdict.INCONCLUSIVE:
-            return ("error" if finding.unchecked else "skipped"), f"inconclusive: {finding.why}", details
+            return ("error" if finding.is_unchecked else "skipped"), f"inconclusive: {finding.why}", details
         case Verdict.OPEN:
             return "skipped", f"open by the policy: {expectation.note or finding.why}", details
 
 
-def _suite(root: Element, name: str) -> Element:
+def _add_suite(root: Element, name: str) -> Element:
     return ET.SubElement(root, "testsuite", name=one_line(name))
 
 
-def _case(suite: Element, classname: str, name: str, outcome: tuple[str, str, str] | None) -> None:
+def _add_case(suite: Element, classname: str, name: str, outcome: tuple[str, str, str] | None) -> None:
     case = ET.SubElement(suite, "testcase", classname=one_line(classname), name=one_line(name))
     if outcome:
         kind, message, details = outcome
         ET.SubElement(case, kind, message=one_line(message)).text = "\n".join(one_line(line) for line in details.split("\n"))
 
 
-def _count(root: Element) -> None:
+def _set_counts(root: Element) -> None:
     for element in (*root, root):
         element.set("tests", str(len(list(element.iter("testcase")))))
         for attribute, kind in _OUTCOMES.items():

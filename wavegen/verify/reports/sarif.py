@@ -41,39 +41,39 @@ class _Alert:
 
 def as_sarif(report: Report, version: str) -> dict[str, object]:
     """The log: results for what makes the run fail, and a rule for each probe that has one."""
-    alerts = (*_errors(report), *_findings(report), *_worse(report))
+    alerts = (*_error_alerts(report), *_finding_alerts(report), *_regression_alerts(report))
     rules = {alert.rule.id: alert.rule for alert in alerts}
     places = {rule: place for place, rule in enumerate(rules)}
-    driver = {"name": "wavegen", "version": version, "rules": [_rule(rule) for rule in rules.values()]}
+    driver = {"name": "wavegen", "version": version, "rules": [_rule_object(rule) for rule in rules.values()]}
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "properties": {"via": one_line(report.via)},
-        "results": [_result(alert, places[alert.rule.id], report.manifest) for alert in alerts],
+        "results": [_result_object(alert, places[alert.rule.id], report.manifest) for alert in alerts],
     }
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _errors(report: Report) -> list[_Alert]:
+def _error_alerts(report: Report) -> list[_Alert]:
     rule = _Rule(id=_SHELL, description="A shell could not be checked", severity=Severity.HIGH, tag="identity")
-    obstacles = score.obstacles(report)
+    obstacles = score.unverified_shells(report)
     return [_Alert(rule=rule, level="warning", text=f"{shell}: {why}" if shell else why, key=shell) for shell, why in obstacles]
 
 
-def _findings(report: Report) -> list[_Alert]:
-    return [_alert(shell.shell, finding) for shell in report.shells if shell.fenced for finding in shell.findings if finding.fails]
+def _finding_alerts(report: Report) -> list[_Alert]:
+    return [_alert_for_finding(shell.shell, finding) for shell in report.shells if shell.fenced for finding in shell.findings if finding.is_failure]
 
 
-def _alert(shell: str, finding: Finding) -> _Alert:
+def _alert_for_finding(shell: str, finding: Finding) -> _Alert:
     expectation = finding.case.expectation
-    low = finding.unchecked or finding.case.probe.severity is Severity.LOW
+    low = finding.is_unchecked or finding.case.probe.severity is Severity.LOW
     said = "is broken" if finding.verdict is Verdict.BROKEN else "could not be checked"
-    text = f"{shell}: {finding.case.id} {said}: {finding.why} (layer: {expectation.layer}; from {expectation.origin})"
-    key = f"{one_line(shell)}\0{one_line(finding.case.id)}"
+    text = f"{shell}: {finding.case.stable_id} {said}: {finding.why} (layer: {expectation.layer}; from {expectation.origin})"
+    key = f"{one_line(shell)}\0{one_line(finding.case.stable_id)}"
     return _Alert(rule=_probe_rule(finding.case.probe), level="warning" if low else "error", text=text, key=key, at=expectation.origin.at)
 
 
-def _worse(report: Report) -> list[_Alert]:
+def _regression_alerts(report: Report) -> list[_Alert]:
     rule = _Rule(id=_BASELINE, description="A fence holds less than in the baseline", severity=Severity.HIGH, tag="baseline")
     # What changed, without how: shell and id, as for findings.
     return [_Alert(rule=rule, level="error", text=line, key=line.partition(" -> ")[0]) for line in report.worse]
@@ -83,8 +83,8 @@ def _probe_rule(probe: Probe) -> _Rule:
     return _Rule(id=one_line(probe.id), description=probe.question, severity=probe.severity, tag=probe.group.name.lower())
 
 
-def _rule(rule: _Rule) -> dict[str, object]:
-    text = _message(rule.description, _LONGEST_DESCRIPTION)
+def _rule_object(rule: _Rule) -> dict[str, object]:
+    text = _message_object(rule.description, _LONGEST_DESCRIPTION)
     return {
         "id": rule.id,
         "shortDescription": text,
@@ -94,20 +94,20 @@ def _rule(rule: _Rule) -> dict[str, object]:
     }
 
 
-def _result(alert: _Alert, place: int, manifest: str) -> dict[str, object]:
+def _result_object(alert: _Alert, place: int, manifest: str) -> dict[str, object]:
     digest = hashlib.sha256(one_line(f"{alert.rule.id}\0{alert.key}").encode()).hexdigest()[:32]
     return {
         "ruleId": alert.rule.id,
         "ruleIndex": place,
         "level": alert.level,
-        "message": _message(alert.text),
-        "locations": [_location(alert.at or Location(manifest))],
+        "message": _message_object(alert.text),
+        "locations": [_location_object(alert.at or Location(manifest))],
         # GitHub reads the first alone; the upload would else derive it from the line, which several findings share.
         "partialFingerprints": {"primaryLocationLineHash": f"{digest}:1", "wavegenCase/v1": digest},
     }
 
 
-def _location(at: Location) -> dict[str, object]:
+def _location_object(at: Location) -> dict[str, object]:
     region = {"startLine": max(1, at.line)}
     if at.line > 0 and at.column > 0:
         region["startColumn"] = at.column
@@ -116,7 +116,7 @@ def _location(at: Location) -> dict[str, object]:
     return {"physicalLocation": {"artifactLocation": {"uri": uri, "uriBaseId": "%SRCROOT%"}, "region": region}}
 
 
-def _message(text: str, longest: int = _LONGEST) -> dict[str, object]:
+def _message_object(text: str, longest: int = _LONGEST) -> dict[str, object]:
     line = one_line(text)
     short = line if len(line) <= longest else line[: longest - 1] + "…"
     return {"text": short.translate(_MARKUP)}
