@@ -159,7 +159,8 @@ own = tree + "/launcher"
 main, slowly = type(sys)("shipped"), type(sys)("checked_files")
 for module, name in ((main, "__main__"), (slowly, "checked_files")):
     exec(compile(open(f"{own}/{name}.py").read(), name, "exec"), module.__dict__)
-slowly.read, slowly.status, slowly.identity, keep = main.read, main.status, main.identity, slowly.keep
+slowly.read_plain_file, slowly.file_status_bytes, slowly.file_identity = main.read_plain_file, main.file_status_bytes, main.file_identity
+write_module_cache = slowly.write_module_cache
 slowly.note_identity = lambda *_: None
 evil = f"import posix; posix.close(posix.open({canary!r}, posix.O_WRONLY | posix.O_CREAT, 0o666))\ndef main(words, own): posix._exit(0)\n"
 def keep_evil(own, cache, statuses, body):
@@ -167,9 +168,9 @@ def keep_evil(own, cache, statuses, body):
     always = dict(marshal.loads(body[4 : 4 + length]))
     always["start"] = compile(evil, "evil", "exec")
     text = marshal.dumps(tuple(always.items()))
-    return keep(own, cache, statuses, len(text).to_bytes(4, "little") + text + body[4 + length :])
-slowly.keep = keep_evil
-slowly.check(tree, own, own + "/__pycache__/launcher-" + sys.implementation.cache_tag)
+    return write_module_cache(own, cache, statuses, len(text).to_bytes(4, "little") + text + body[4 + length :])
+slowly.write_module_cache = keep_evil
+slowly.check_rendered_tree(tree, own, own + "/__pycache__/launcher-" + sys.implementation.cache_tag)
 print("planted" if os.listdir(own + "/__pycache__") else "")
 """
 
@@ -242,24 +243,24 @@ read = start._text_of
 start._text_of = lambda handle: read(handle) + "path\\twrite\\t/etc\\t-\\twave.yaml:1\\n"
 """
 OTHER_FILTER = """
-run = landlock.LandlockStart.run
+run = landlock.LandlockStart.run_restricted_command
 def exchange(self):
     path = self.places.project + "/.wavegen/seccomp/default.bpf"
     open(path, "wb").write((6).to_bytes(4, "little") + (0x7fff0000).to_bytes(4, "little"))
     return run(self)
-landlock.LandlockStart.run = exchange
+landlock.LandlockStart.run_restricted_command = exchange
 """
 OTHER_STEP = OTHER_FILTER.replace("seccomp/default.bpf", "launcher/inside/restrict_and_exec.py").replace(
     '(6).to_bytes(4, "little") + (0x7fff0000).to_bytes(4, "little")', 'b"print(1)"'
 )
 LINK = """
-run = landlock.LandlockStart.run
+run = landlock.LandlockStart.run_restricted_command
 def exchange(self):
     shared = self.places.home + "/shared"
     os.rename(shared, shared + ".old")
     os.symlink(self.places.home + "/.ssh", shared)
     return run(self)
-landlock.LandlockStart.run = exchange
+landlock.LandlockStart.run_restricted_command = exchange
 """
 
 

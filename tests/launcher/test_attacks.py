@@ -819,7 +819,7 @@ def test_what_cannot_be_looked_at_is_not_taken_for_nothing(new, left: str) -> No
         package, command = types.ModuleType("wavegen.launcher.audit"), types.ModuleType("wavegen.launcher.audit.command")
         package.__path__, command.main = [], lambda words: open("{audited}/yes", "w").close()
         sys.modules.update({{package.__name__: package, command.__name__: command}})
-        supervise.look_afterwards("{made.project}", "{audited}", "{audited}/entered-1", ended=True)
+        supervise.audit_afterwards("{made.project}", "{audited}", "{audited}/entered-1", ended=True)
     """
     (audited / "entered-1").touch()
     os.utime(audited / "entered-1", ns=(1 << 62, 1 << 62))

@@ -712,14 +712,14 @@ def test_the_last_refusals_are_counted(tmp_path: Path) -> None:
 def test_a_connection_that_cannot_be_watched_is_closed_and_the_next_one_served(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = Servers([])
     served = Served(LISTS, servers, proxy=("127.0.0.1", 0))
-    watch, calls = served.egress.loop.watch, itertools.count()
+    watch, calls = served.egress.loop.register_socket, itertools.count()
 
     def second_fails(sock: socket.socket) -> None:  # the first is the listener
         if next(calls) == 1:
             raise OSError(errno.ENOSPC, "too many watches")
         watch(sock)
 
-    monkeypatch.setattr(served.egress.loop, "watch", second_fails)
+    monkeypatch.setattr(served.egress.loop, "register_socket", second_fails)
     served.thread.start()
     answers = []
     try:

@@ -33,7 +33,7 @@ def says(rules: object, text: bytes) -> str:
         target, port = names.parse_authority(text)
     except names.BadNameError:
         return "bad-name"
-    found = rules.decide(target, port)  # type: ignore[attr-defined]
+    found = rules.decide_connection(target, port)  # type: ignore[attr-defined]
     assert found.allowed == (not found.reason)
     assert found.rule is not None or not found.allowed
     return "allow" if found.allowed else found.reason
@@ -246,7 +246,7 @@ def test_a_name_that_no_port_lets_through_is_not_known_and_denied_ones_never_are
         host = host_of(text.rpartition(b":")[0])
         if not isinstance(host, str) or host == "localhost":
             continue
-        if rules.known(names.Target(name=host)).allowed:  # type: ignore[attr-defined]
+        if rules.decide_on_any_port(names.Target(name=host)).allowed:  # type: ignore[attr-defined]
             known += 1
             assert any(allowed(Lists(lists.allow, (), lists.loopback, lists.anything), host, port) for port in (*_PORTS, 1)), (host, lists)
             everywhere = Lists(deny=[entry for entry in lists.deny if entry.port in ("", "*")], anything=True, allow=[Entry(host, port="*", private=True)])

@@ -103,7 +103,7 @@ def test_what_the_filters_refuse_is_seen() -> None:
 @pytest.mark.needs("strace")
 def test_a_command_that_a_signal_ends_has_its_status() -> None:
     done = subprocess.run(
-        (sys.executable, "-c", "from wavegen.learn.syscalls import learn; print(learn(('sh', '-c', 'kill -TERM $$')).status)"),
+        (sys.executable, "-c", "from wavegen.learn.syscalls import learn_syscalls; print(learn_syscalls(('sh', '-c', 'kill -TERM $$')).status)"),
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout == "143\n", done.stderr
@@ -139,13 +139,13 @@ def test_where_ptrace_is_refused_that_is_said(tmp_path: Path) -> None:
     script = """
 import os, sys
 from wavegen.core.errors import MachineError
-from wavegen.learn.syscalls import learn
+from wavegen.learn.syscalls import learn_syscalls
 try:
-    learn(("true",))
+    learn_syscalls(("true",))
 except MachineError as failed:
     print(failed)
 """
-    filter_ = "from wavegen.manifest.model import Seccomp as S; from wavegen.seccomp import Arch; from wavegen.seccomp.bpf import assembled as a; from wavegen.seccomp.filters import filter_of as f"
+    filter_ = "from wavegen.manifest.model import Seccomp as S; from wavegen.seccomp import Arch; from wavegen.seccomp.bpf import assemble_filter as a; from wavegen.seccomp.filters import filter_of as f"
     program = subprocess.run((sys.executable, "-c", f"{filter_}; import sys; sys.stdout.buffer.write(a(f(S.DEFAULT, nested=False), *Arch))"), capture_output=True, check=True,
                              cwd=ROOT).stdout  # fmt: skip
     (tmp_path / "program").write_bytes(program)

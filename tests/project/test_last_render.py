@@ -142,8 +142,8 @@ def test_the_stamp_changes_with_any_file_of_wavegen(tmp_path: Path, monkeypatch:
     for place in places.values():
         (place / "sub").mkdir(parents=True)
         (place / "sub/x").write_text("x")
-    monkeypatch.setattr(last_render.resources, "package", lambda: str(places["package"]))
-    monkeypatch.setattr(last_render.resources, "directory", lambda name: str(places[name]))
+    monkeypatch.setattr(last_render.resources, "package_directory", lambda: str(places["package"]))
+    monkeypatch.setattr(last_render.resources, "resource_directory", lambda name: str(places[name]))
     seen = {last_render.code_stamp()}
     for place in places.values():
         (place / "sub/x").write_text("xx")

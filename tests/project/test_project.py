@@ -117,7 +117,7 @@ def test_a_start_renders_what_it_needs_and_checks_what_render_wrote(tmp_path: Pa
     def whole(plan: Plan) -> Iterator[File]:
         raise AssertionError(plan.name)
 
-    for module in ("tree", "flake", "bwrap", "landlock", "srt", "programs", "image", "compose"):
+    for module in ("project.plan_files", "project.flake", *(f"sandboxes.{name}" for name in ("bwrap", "landlock", "srt", "image", "compose")), "agents.codex"):
         monkeypatch.setattr(f"wavegen.backends.{module}.render", whole)
     for fence in loaded.plan.all_fences():
         assert wrappers.launch_of(loaded, fence, backend=loaded.plan.backend).rules

@@ -518,7 +518,7 @@ def test_hash_seeds_do_not_matter(project: Path, private_home: Path) -> None:
     import subprocess
 
     write(project, NODE | PYTHON | {"uv.lock": "".join(f'url = "https://h{n}.example"\n' for n in range(20)), ".npmrc": "registry=https://h3.example"})
-    code = "import sys; from wavegen.project.starter import starter; sys.stdout.write(starter(sys.argv[1]))"
+    code = "import sys; from wavegen.project.starter import starter_manifest; sys.stdout.write(starter_manifest(sys.argv[1]))"
     texts = {
         subprocess.run(
             [sys.executable, "-c", code, str(project)],

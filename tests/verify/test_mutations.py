@@ -487,12 +487,12 @@ def test_every_part_of_proc_that_is_left_writable_is_noticed(course: Course) -> 
 
 @pytest.mark.parametrize("kind", ["dev", "proc"])
 def test_a_dev_or_proc_of_the_host_is_noticed(course: Course, kind: str) -> None:
-    changed = launcher("mounts.py", (f'self.put({kind.upper()}, "/{kind}", ', f'self.put(DEV_BIND, "/{kind}", source="/{kind}", origin='))
+    changed = launcher("mounts.py", (f'self.put_mount({kind.upper()}, "/{kind}", ', f'self.put_mount(DEV_BIND, "/{kind}", source="/{kind}", origin='))
     error, broken = course.broken("default", changed)
     assert error or broken, kind
 
 
-TOP_LEVEL = ("self.put_mount(RO_BIND, path, root.origin, path)", "self.put(BIND, path, root.origin, path)")
+TOP_LEVEL = ("self.put_mount(RO_BIND, path, root.origin, path)", "self.put_mount(BIND, path, root.origin, path)")
 REMOUNT = ('[(("--remount-ro", "/"), "default: nothing of the host is there but what is shown")]', "[]")
 
 
@@ -508,7 +508,7 @@ def of_minimal_system(course: Course) -> list[str]:
 
 
 def test_every_part_of_the_minimal_system_that_is_mounted_writable_is_noticed(course: Course) -> None:
-    writable = ("self.put_mount(FILE if small and self.host.can_read(source) else RO_BIND, path", "self.put(BIND, path")
+    writable = ("self.put_mount(FILE if small and self.host.can_read(source) else RO_BIND, path", "self.put_mount(BIND, path")
     error, broken = course.broken("restricted", launcher("mounts.py", writable) | launcher("bwrap.py", REMOUNT), of="W01d")
     assert error == ""
     named = {fields(line)[2] for line in of_minimal_system(course) if "source=" not in line}
@@ -626,7 +626,7 @@ def test_a_pin_that_is_writable_is_noticed(course: Course) -> None:
             "mounts.py",
             (
                 "            else:\n                self.put_mount(RO_BIND, path, rule.origin, path)",
-                "            else:\n                self.put(BIND, path, rule.origin, path)",
+                "            else:\n                self.put_mount(BIND, path, rule.origin, path)",
             ),
         ),
         of=("W15", "W17"),
@@ -1040,7 +1040,7 @@ def test_places_that_are_not_kept_are_noticed(course: Course) -> None:
     assert any(target.startswith("W09b: ") for target in broken)
 
 
-NO_ANCHORS = ("    return look.finish_git_rules()", "    return tuple(rule for rule in look.finish() if rule.access != ANCHOR)")
+NO_ANCHORS = ("    return look.finish_git_rules()", "    return tuple(rule for rule in look.finish_git_rules() if rule.access != ANCHOR)")
 
 
 # --- the system call filter

@@ -436,7 +436,7 @@ def test_settings_of_the_real_repository_are_looked_at_wherever_git_leads(tmp_pa
     (own,) = (finding for finding in held if finding.case.stable_id == "W07c")
     assert own.verdict is Verdict.HELD
     assert "./.bare/hooks" in own.why
-    monkeypatch.setattr("wavegen.launcher.mounts.survey", lambda *_, **__: ())
+    monkeypatch.setattr("wavegen.launcher.mounts.survey_repositories", lambda *_, **__: ())
     loose = verify_project(load_project(str(root / "wave.yaml")), shells=("default",)).shells[0].findings
     assert next(finding for finding in loose if finding.case.stable_id == "W07c").verdict is Verdict.BROKEN
 
