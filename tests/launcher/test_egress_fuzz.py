@@ -184,7 +184,7 @@ def test_dns_answers_only_what_the_list_lets_through() -> None:
     given: dict[bytes, str] = {}
     try:
         for _, data in cases(1, [question(host.encode(), kind) for host in HOSTS for kind in (1, 28, 65, 255, 12)]):
-            reply = egress.names.answer(data)
+            reply = egress.names.answer_dns_query(data)
             if not reply:
                 seen["silence"] += 1
                 continue
@@ -241,7 +241,7 @@ def test_a_head_is_read_alike_however_it_arrives_and_passed_on_without_doubt() -
         target = outcome(lambda whole=whole: names.parse_authority(whole.authority, port=80))
         if isinstance(target, str) or whole.method == b"CONNECT":
             continue
-        head = whole.head(b"judged.example")
+        head = whole.build_forwarded_head(b"judged.example")
         lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
         assert head.count(b"\r") == head.count(b"\n") == len(lines) + 1
         assert b"\0" not in head
@@ -538,7 +538,7 @@ class Served:
 
     def _serve(self) -> None:
         try:
-            self.egress.serve([(purpose.rstrip("0123456789"), listener) for purpose, listener in self.listeners.items()])
+            self.egress.serve_listeners([(purpose.rstrip("0123456789"), listener) for purpose, listener in self.listeners.items()])
         except BaseException as failed:  # noqa: BLE001  the test tells
             self.failed.append(failed)
 
@@ -550,7 +550,7 @@ class Served:
         return not self.egress._connections and len(self.egress.loop.tasks) == len(self.listeners) + 1
 
     def close(self) -> None:
-        self.egress.loop.stop()
+        self.egress.loop.stop_loop()
         self.thread.join(10)
         with contextlib.suppress(ValueError):
             closed(self.egress)
@@ -658,7 +658,7 @@ def test_a_connection_that_ends_at_once_leaves_no_warning() -> None:
     connection.server = egress_of.Stream(egress.loop, server)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        egress._relay(connection)
+        egress._relay_both_ways(connection)
         connection.finish_connection("allow", reset=True)
         closed(egress)
         del connection, egress
@@ -685,7 +685,7 @@ def test_dns_over_tcp_in_any_pieces() -> None:
             for host in hosts:
                 length = int.from_bytes(heard[:2], "big")
                 reply, heard = heard[2 : 2 + length], heard[2 + length :]
-                assert reply == served.egress.names.answer(question(host, 1)), host
+                assert reply == served.egress.names.answer_dns_query(question(host, 1)), host
             assert heard == b""
         for _ in range(500):
             talk(dice, served.place("dns-tcp"), mutated(dice, vector(2, question(b"github.com", 1)), [b"\xff\xff", b"\0\0"]))
