@@ -188,7 +188,7 @@ def test_probes_expect_what_the_launcher_does(planned: Project, name: str) -> No
     launcher = launcher_of(planned, policy)
     tried = 0
     for expect in (expect_network.unlisted_hosts, expect_network.refused_names, expect_network.look_alikes, expect_network.other_ports, expect_network.metadata_services,
-                   expect_network.allowlisted_hosts, expect_network.another_server):  # fmt: skip
+                   expect_network.allowlisted_hosts, expect_network.expect_another_server):  # fmt: skip
         for expectation in expect(policy):
             arguments = dict(expectation.arguments)
             places = arguments["places"]

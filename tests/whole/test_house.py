@@ -46,6 +46,28 @@ def test_contributors_are_told_of_places_that_are_there() -> None:
             assert (ROOT / name).exists(), name
 
 
+PROTOCOL = {"render", "gaps"}
+"""What each back end has."""
+MODULES = {file: ast.parse(file.read_text("utf-8")) for file in sorted((ROOT / "wavegen").rglob("*.py"))}
+
+
+def test_names_of_functions_say_what_they_do_in_more_than_one_word() -> None:
+    named = [node.name for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    named = [name for name in named if not name.startswith("__") and name not in PROTOCOL]
+    short = [name for name in named if "_" not in name.strip("_")]
+    assert len(named) > 2000
+    assert len(short) < len(named) / 10, short
+
+
+def test_no_two_modules_export_a_function_of_the_same_name() -> None:
+    places: dict[str, list[str]] = {}
+    for file, tree in MODULES.items():
+        for node in tree.body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1 and name not in {*PROTOCOL, "main"}} == {}
+
+
 CLOCKS = {"monotonic", "perf_counter", "process_time", "time"}
 
 

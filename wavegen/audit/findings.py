@@ -66,7 +66,7 @@ def collect_audit_findings(root: str, state: str, *, everything: bool = False) -
     findings = tuple(Finding(f.path, f.severity, f.kind, f.what, f.runs, f.detail, command.advice_for_finding(f), f.incomplete) for f in walk.findings)
     entered = None if walk.entered is None else datetime.fromtimestamp(walk.entered / 1e9, UTC)
     is_complete = not any(finding.incomplete for finding in findings)
-    return Audit(findings, entered, bool(walk.accepted_baseline.things), is_complete, command.json_text(walk) + "\n")
+    return Audit(findings, entered, bool(walk.accepted_baseline.things), is_complete, command.audit_json_text(walk) + "\n")
 
 
 def accept_current_state(root: str, state: str) -> None:

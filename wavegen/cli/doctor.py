@@ -36,7 +36,7 @@ def doctor(manifest: str | None, *, as_json: bool, fix_hints: bool, message: str
     from wavegen.cli.progress import Waiting
     from wavegen.core.errors import UsageError
     from wavegen.core.quote import json_text
-    from wavegen.doctor import collect, exit_code, show
+    from wavegen.doctor import collect, exit_code_of_checks, show
     from wavegen.doctor.machine import ThisMachine
 
     if as_json and fix_hints:
@@ -58,7 +58,7 @@ def doctor(manifest: str | None, *, as_json: bool, fix_hints: bool, message: str
         for line in show.render_check_table(checks, colour=colour):
             click.echo(line, color=colour or None)
         print_program_message("note", show.summary_line(checks, manifest=loaded is not None))
-    sys.exit(exit_code(checks))
+    sys.exit(exit_code_of_checks(checks))
 
 
 def _explain_message(message: str, *, as_json: bool) -> NoReturn:

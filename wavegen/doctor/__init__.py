@@ -120,7 +120,7 @@ def absent_check(  # noqa: PLR0913  one for each field
     return Check(name=check, group=group, state=State.MISSING, found=found, costs=costs, remedy=remedy, commands=commands)
 
 
-def exit_code(checks: Iterable[Check]) -> int:
+def exit_code_of_checks(checks: Iterable[Check]) -> int:
     """0 where all is there that the manifest needs, 1 where something of it holds less, 3 where a shell of it cannot start."""
     found = tuple(check for check in checks if check.shells)
     if any(check.state is State.MISSING for check in found):

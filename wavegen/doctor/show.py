@@ -7,7 +7,7 @@ from itertools import groupby
 
 from wavegen.core.errors import one_line
 from wavegen.core.terminal import Style, apply_style
-from wavegen.doctor import VERSION, Check, State, exit_code
+from wavegen.doctor import VERSION, Check, State, exit_code_of_checks
 from wavegen.explain.known_errors import Trouble
 
 _STYLES = {State.OK: Style.GOOD, State.WEAKER: Style.WARNING, State.MISSING: Style.BAD}
@@ -46,7 +46,7 @@ def summary_line(checks: Iterable[Check], *, manifest: bool) -> str:
     """The last line: what the exit status says."""
     found = tuple(checks)
     needed = "this manifest needs" if manifest else "the shells of every manifest need"
-    match exit_code(found):
+    match exit_code_of_checks(found):
         case 0:
             return f"all is there that {needed}"
         case 1:
@@ -67,7 +67,7 @@ def checks_as_json(checks: Iterable[Check], *, manifest: str) -> dict[str, objec
     return {
         "version": VERSION,
         "manifest": one_line(manifest) if manifest else None,
-        "exit_code": exit_code(found),
+        "exit_code": exit_code_of_checks(found),
         "checks": [
             {
                 "name": one_line(check.name),

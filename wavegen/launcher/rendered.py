@@ -29,7 +29,7 @@ class Rendered:
         """Raises CannotStartError for what was changed."""
         self.host, self.places, self.tree = session.host, session.places, session.own.rpartition("/")[0]
         text = self._read_or_refuse(f"{self.places.project}/{_LOCK}", "run wavegen render")
-        self._digest = digest_of(text)
+        self._digest = listed_digest(text)
         if self._recorded_digest() not in ("", self._digest):
             raise CannotStartError(f"{self.places.project}/{_LOCK} is not what was rendered here", _LOOK)
         self._listed = _listed_digests(text, f"{self.places.project}/{_LOCK}")
@@ -38,7 +38,7 @@ class Rendered:
                 raise CannotStartError(f"{self.places.project}/{path} is not what was rendered last", _LOOK)
         # The rules were read before: another session may have put them there for that moment.
         for path, rules in session.rules.texts.items():
-            if self.is_in_project and digest_of(rules.encode("utf-8", "surrogateescape")) != self._listed.get(path):
+            if self.is_in_project and listed_digest(rules.encode("utf-8", "surrogateescape")) != self._listed.get(path):
                 raise CannotStartError(f"{path} was exchanged while it was read", _LOOK)
 
     @property
@@ -59,7 +59,7 @@ class Rendered:
         """A file beside the launcher's directory, or in it, as it was rendered. Raises CannotStartError."""
         path = f"{self.tree}/{name}"
         data = self._read_or_refuse(path, "run wavegen render")
-        if self.is_in_project and digest_of(data) != self._listed.get(f".wavegen/{name}"):
+        if self.is_in_project and listed_digest(data) != self._listed.get(f".wavegen/{name}"):
             raise CannotStartError(f"{path} is not what was rendered last", _LOOK)
         return data
 
@@ -79,12 +79,12 @@ class Rendered:
 
     def _digest_at(self, path: str) -> str:
         try:
-            return digest_of(self.host.read_host_file(f"{self.places.project}/{path}", _LARGEST))
+            return listed_digest(self.host.read_host_file(f"{self.places.project}/{path}", _LARGEST))
         except OSError:
             return ""
 
 
-def digest_of(data: bytes) -> str:
+def listed_digest(data: bytes) -> str:
     """As the lock writes it."""
     from hashlib import sha256
 

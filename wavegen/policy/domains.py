@@ -12,7 +12,7 @@ from wavegen.launcher.egress.special_names import is_intranet_suffix, is_loopbac
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import DomainEntry
 from wavegen.manifest.shared_hosting import shared_content_reason, shared_hosting_reason
-from wavegen.policy.host_rules import credentials_below, gives_credentials, is_own_loopback, refusal_of
+from wavegen.policy.host_rules import credentials_below, is_rule_for_own_loopback, refusal_of, rule_gives_credentials
 from wavegen.policy.model import DomainRule, Origin
 
 # RFC 1123 labels, and the underscore that some service names carry.
@@ -85,7 +85,7 @@ def domain_advice(rule: DomainRule) -> Problem | None:
 
 def _credentials_advice(rule: DomainRule) -> _Advice | None:
     gives = "gives the machine's cloud credentials away"
-    if gives_credentials(rule):
+    if rule_gives_credentials(rule):
         return Severity.WARNING, gives, "remove it"
     held = credentials_below(rule)
     return (Severity.WARNING, f"holds {held[0]}, which {gives}", "list the names") if held else None
@@ -96,7 +96,7 @@ def _refusal_advice(rule: DomainRule) -> _Advice | None:
     reason = refusal_of(rule)
     if not reason:
         return None
-    if is_own_loopback(rule) or rule.host.startswith("127."):
+    if is_rule_for_own_loopback(rule) or rule.host.startswith("127."):
         return Severity.WARNING, "is the inside of the fence itself", _LOOPBACK_PORT
     if is_loopback_name(rule.host):
         return Severity.WARNING, "is a name of the loopback, and will be refused", _LOOPBACK_PORT

@@ -99,12 +99,12 @@ def is_past_open(rule: DomainRule) -> bool:
     return bool(rule.extra_flags()) or not rules.Rules(anything=True).decide_connection(example_of(rule), _TLS_PORT).allowed
 
 
-def is_own_loopback(rule: DomainRule) -> bool:
+def is_rule_for_own_loopback(rule: DomainRule) -> bool:
     """Whether an entry is about the loopback, which inside is the shell's own."""
     return rules.is_own_loopback(example_of(rule))
 
 
-def gives_credentials(rule: DomainRule) -> bool:
+def rule_gives_credentials(rule: DomainRule) -> bool:
     """Whether an entry names a host that hands out the machine's cloud credentials."""
     return not rule.wildcard and names.gives_credentials(example_of(rule))
 

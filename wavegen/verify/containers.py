@@ -64,14 +64,14 @@ def is_rootless_engine() -> bool:
     return uses_podman() and os.geteuid() != 0
 
 
-def search_path() -> tuple[str, ...]:
+def image_search_path() -> tuple[str, ...]:
     """The entries of the caller's PATH that are there inside, too: those of stores of packages."""
     return tuple(entry for entry in os.environ.get("PATH", "").split(":") if entry.startswith(tuple(f"/{store}/" for store in _STORES)))
 
 
 def package_stores() -> tuple[str, ...]:
     """The stores that are shown."""
-    return tuple(store for store in _STORES if any(entry.startswith(f"/{store}/") for entry in search_path()))
+    return tuple(store for store in _STORES if any(entry.startswith(f"/{store}/") for entry in image_search_path()))
 
 
 def read_image_variables(root: str, image: str) -> dict[str, str]:

@@ -173,7 +173,7 @@ def expect_repositories_protected(*paths: str, told: bool = True) -> Expect:
     return expectations_under
 
 
-def own_repository(policy: Policy) -> Iterator[Expectation]:
+def expect_own_repository(policy: Policy) -> Iterator[Expectation]:
     """What git on the host runs or follows of the project's own repository, where the manifest grants nothing of it."""
     if not any(rule.origin.at and rule.access is Access.WRITE and ".git" in rule.path.tail_parts() for rule in policy.paths):
         told = (("paths", Fact("own repository")),)

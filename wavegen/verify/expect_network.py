@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from wavegen.launcher.egress.metadata import METADATA_NAMES, PROBED_ADDRESSES
 from wavegen.manifest.model import NetworkMode
-from wavegen.policy.host_rules import decide_host, is_own_loopback
+from wavegen.policy.host_rules import decide_host, is_rule_for_own_loopback
 from wavegen.policy.model import DomainRule, Origin, Policy
 from wavegen.verify.expect import Expect, arguments_of
 from wavegen.verify.model import Expectation, Fact, Need, Value, Want
@@ -109,7 +109,7 @@ def allowlisted_hosts(policy: Policy) -> Iterator[Expectation]:
         yield _egress_expectation(policy, Want.WORKS, ("places", places), ("ways", _TUNNELS))
 
 
-def another_server(policy: Policy) -> Iterator[Expectation]:
+def expect_another_server(policy: Policy) -> Iterator[Expectation]:
     """On 443 a host is not asked for another."""
     asked = ((NOBODY, _TLS_PORT),) if policy.network.mode is NetworkMode.OPEN else allowed_destinations(policy)
     places = tuple(place for place in asked if place[1] == _TLS_PORT and decide_host(policy.network, *place).allowed)
@@ -136,7 +136,7 @@ def _port_of_rule(rule: DomainRule) -> int:
 
 def allowed_destinations(policy: Policy) -> tuple[tuple[str, int], ...]:
     """Hosts and ports that are let through, for each of the first rules one, one on 443, and one below a wildcard."""
-    listed = [rule for rule in policy.network.domains if not is_own_loopback(rule)]
+    listed = [rule for rule in policy.network.domains if not is_rule_for_own_loopback(rule)]
     rules = [rule for rule in listed if not rule.wildcard]
     found = [(rule.host, _port_of_rule(rule)) for rule in rules[:_PLACES]]
     found += [(rule.host, _TLS_PORT) for rule in rules if rule.port in ("", "*", str(_TLS_PORT)) and not rule.host[0].isdigit()][:1]
@@ -148,7 +148,7 @@ def allowed_destinations(policy: Policy) -> tuple[tuple[str, int], ...]:
 def redirected_destinations(policy: Policy) -> tuple[tuple[str, int], ...]:
     """Every host and port that an attempt names: the launcher connects to the planted server in its place."""
     found: list[tuple[str, int]] = []
-    for expect in (unlisted_hosts, refused_names, look_alikes, other_ports, metadata_services, allowlisted_hosts, another_server):
+    for expect in (unlisted_hosts, refused_names, look_alikes, other_ports, metadata_services, allowlisted_hosts, expect_another_server):
         for expectation in expect(policy):
             found += [place for name, places in expectation.arguments if name == "places" and isinstance(places, tuple) for place in places]  # type: ignore[misc]
     return tuple(dict.fromkeys(found))

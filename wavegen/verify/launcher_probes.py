@@ -308,7 +308,7 @@ def _child_pids(pid: int) -> tuple[int, ...]:
         return ()
 
 
-def own_repository(entry: Entry, paths: Sequence[str]) -> Iterator[Answer]:
+def check_own_repository(entry: Entry, paths: Sequence[str]) -> Iterator[Answer]:
     """Of the real project, wherever its .git leads: would what git on the host runs or follows be writable? Nothing is started for that."""
     ground = entry.ground
     for path in paths:
@@ -353,7 +353,7 @@ def open_directory(entry: Entry) -> Iterator[Answer]:
             _end_group(process)
 
 
-def exit_status(entry: Entry) -> Iterator[Answer]:
+def check_exit_status(entry: Entry) -> Iterator[Answer]:
     """A command's status comes back."""
     for status in (0, 7):
         found, _ = entry.run_and_capture(("/bin/sh", "-c", f"exit {status}"))
@@ -515,9 +515,9 @@ TRIALS: dict[str, Callable[..., Iterator[Answer]]] = {
     "exchanged": exchanged_directory,
     "unreadable_repository": unreadable_repository,
     "killed_early": killed_early,
-    "own_repository": own_repository,
+    "own_repository": check_own_repository,
     "foreign_code": foreign_code,
-    "exit_status": exit_status,
+    "exit_status": check_exit_status,
     "forged": forged_environment,
     "unfenceable": unavailable_sandbox,
     "interactive": interactive_terminal,

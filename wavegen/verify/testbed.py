@@ -242,7 +242,7 @@ class Ground:
             case "nix":
                 return tuple(entry for entry in os.environ.get("PATH", "").split(":") if os.path.isabs(entry))
             case "docker":
-                return containers.search_path()
+                return containers.image_search_path()
             case _:
                 return ()
 

@@ -346,7 +346,7 @@ def _printable_text(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text[:160]) or "."
 
 
-def json_text(walk: Walk) -> str:
+def audit_json_text(walk: Walk) -> str:
     """The answer of --json."""
     import json
 
@@ -392,7 +392,7 @@ def main(words: Sequence[str]) -> int:
         sys.stderr.write(f"wavegen: error: audit: the project could not be looked at ({type(failed).__name__}): look before you run anything of it\n")
         return 3
     if "--json" in words:
-        sys.stdout.write(json_text(walk) + "\n")
+        sys.stdout.write(audit_json_text(walk) + "\n")
     else:
         for finding in walk.findings:
             sys.stdout.write(f"{finding.severity}: {_printable_text(finding.path)}: {finding.what} ({finding.runs})\n")

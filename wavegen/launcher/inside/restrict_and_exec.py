@@ -324,7 +324,7 @@ def _check_life(handle: int) -> None:
 # --- the command
 
 
-def read_environment() -> list[bytes]:
+def read_raw_environment() -> list[bytes]:
     """The environment as it came: names twice, and without "=". Python itself adds LC_CTYPE in the C locale (PEP 538), with -I too."""
     data = b""
     try:
@@ -396,7 +396,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     """Take the rights, become the command."""
     try:
         given, command = parse_options(arguments)
-        environment = [entry for entry in read_environment() if b"=" not in entry or entry.partition(b"=")[0] not in given["--unset"]]
+        environment = [entry for entry in read_raw_environment() if b"=" not in entry or entry.partition(b"=")[0] not in given["--unset"]]
         apply_restrictions(given)
         for handle in given["--started"]:
             _tell_launcher(handle, "started\n")

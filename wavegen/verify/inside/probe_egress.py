@@ -133,7 +133,7 @@ def host_ports(spellings: Iterable[str], ways: Iterable[str], canary: list[tuple
             yield _try_destination(way, host, canary[0][1], host, canary, target=f"{way} {host}")
 
 
-def another_server(places: Iterable[tuple[str, int]], asked: str, ways: Iterable[str], canary: list[tuple[str, int]]) -> Iterator[Answer]:
+def reach_another_server(places: Iterable[tuple[str, int]], asked: str, ways: Iterable[str], canary: list[tuple[str, int]]) -> Iterator[Answer]:
     """Connect to a host that is let through, and ask it for another by TLS."""
     for host, port in places:
         for way in ways:
@@ -144,5 +144,5 @@ ATTEMPTS = {
     "by_name": by_name,
     "passed_through": passed_through,
     "host_ports": host_ports,
-    "another_server": another_server,
+    "another_server": reach_another_server,
 }

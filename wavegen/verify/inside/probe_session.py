@@ -60,7 +60,7 @@ def suspicious_variables(passed: Iterable[str]) -> Iterator[Answer]:
     yield answer_for_outcome("names like secrets'", "none", reached=bool(found))
 
 
-def search_path(allowed: Iterable[str]) -> Iterator[Answer]:
+def check_search_path(allowed: Iterable[str]) -> Iterator[Answer]:
     """Is a relative directory on the PATH, or one that the caller did not have?"""
     entries = os.environ.get("PATH", "").split(":")
     strange = [entry for entry in entries if not entry.startswith("/") or (entry not in set(allowed) and not entry.startswith("/nix/store/"))]
@@ -155,7 +155,7 @@ ATTEMPTS = {
     "other_values": other_values,
     "foreign_variables": foreign_variables,
     "suspicious_variables": suspicious_variables,
-    "search_path": search_path,
+    "search_path": check_search_path,
     "unlisted_variables": unlisted_variables,
     "types_into_terminal": types_into_terminal,
     "own_terminal": own_terminal,
