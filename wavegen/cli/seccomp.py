@@ -20,7 +20,7 @@ def seccomp() -> None:
 @click.option("--arch", type=click.Choice(["x86_64", "aarch64"]), help="For which processor. Default: this machine's.")
 @click.option("--program", is_flag=True, help="Print the program that the kernel runs instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as docker and podman read it.")
-def explain_filter(manifest: str | None, shell: str, *, arch: str | None, program: bool, as_json: bool) -> None:
+def explain_shell_filter(manifest: str | None, shell: str, *, arch: str | None, program: bool, as_json: bool) -> None:
     """Print a shell's filter: each rule with the answer and why."""
     import platform
 
