@@ -24,7 +24,7 @@ import yaml
 from fence import MANIFEST, PYTHON, Fence, name_of, users
 from helpers import LINEAR, ROOT, growth, in_place_of_bwrap, until
 
-from wavegen.doctor import Check, State, bubblewrap, collect, exit_code, kernel, machine, programs, show
+from wavegen.doctor import Check, State, bubblewrap, collect, exit_code_of_checks, kernel, machine, programs, show
 from wavegen.doctor.machine import Done, ThisMachine
 from wavegen.explain.known_errors import TROUBLES, Trouble, recognise_troubles
 from wavegen.launcher import engine
@@ -207,7 +207,7 @@ def look(tmp_path: Path, stand_in: StandIn, manifest: str = MANIFEST) -> dict[st
 def test_on_a_machine_on_which_all_is_well_nothing_is_to_be_mended(tmp_path: Path) -> None:
     checks = look(tmp_path, StandIn(**SESSION))  # type: ignore[arg-type]
     assert {check.name for check in checks.values() if check.state is not State.OK} == {"claude", "codex", "gemini", "opencode", "srt"}
-    assert exit_code(checks.values()) == 0
+    assert exit_code_of_checks(checks.values()) == 0
     assert not any(line.startswith(("sudo", "nix", "export")) for line in show.render_fix_script(checks.values()))
 
 
@@ -220,7 +220,7 @@ def test_apparmor_of_ubuntu(tmp_path: Path) -> None:
     assert "apparmor_restrict_unprivileged_userns is 1" in check.found
     assert "unprivileged_userns_clone" not in check.found
     assert [trouble.name for trouble in check.troubles] == ["uid-map"]
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
     text = "\n".join(show.render_fix_script(checks.values()))
     assert 'profile wavegen-usr-bin-bwrap "/usr/bin/bwrap" flags=(unconfined) {\n  userns,\n}' in text
     assert "sudo apparmor_parser -r /etc/apparmor.d/wavegen-usr-bin-bwrap" in text
@@ -252,7 +252,7 @@ def test_where_only_bwrap_has_a_profile_filtered_shells_make_do_with_proxies(tmp
     checks = look(tmp_path, stand_in, MANIFEST + "runtime: {sandbox: {default_allowed_domains: [example.com]}}\n")
     assert (checks["launcher"].state, checks["launcher"].shells) == (State.WEAKER, ("restricted",))
     assert checks["user-namespaces"].state is State.OK
-    assert exit_code(checks.values()) == 1
+    assert exit_code_of_checks(checks.values()) == 1
     # Whether all of Python may do so is nobody's to switch on by the way.
     assert all(line.startswith("#") for command in checks["launcher"].commands for line in command.split("\n"))
     assert any("profile wavegen-usr-bin-python3" in command for command in checks["launcher"].commands)
@@ -280,7 +280,7 @@ def test_settings_that_forbid_namespaces(tmp_path: Path, files: dict[str, str], 
     checks = look(tmp_path, StandIn(answers=((r"bwrap --unshare-user", said(message)),), files=files))
     assert setting in checks["user-namespaces"].found
     assert f"sudo sysctl -w {command}" in checks["user-namespaces"].commands
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
 
 
 def test_a_setting_that_binds_users_binds_no_root() -> None:
@@ -304,7 +304,7 @@ def test_fallback_warn_is_told_as_no_fence_at_all(tmp_path: Path) -> None:
     checks = look(tmp_path, stand_in, MANIFEST + "runtime: {sandbox: {fallback: warn}}\n")
     assert checks["user-namespaces"].state is State.WEAKER
     assert "NOT SANDBOXED" in checks["user-namespaces"].costs
-    assert exit_code(checks.values()) == 1
+    assert exit_code_of_checks(checks.values()) == 1
 
 
 def test_a_masked_proc_of_a_container(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_masked_proc_of_a_container(tmp_path: Path) -> None:
     assert "/proc is masked (/proc/acpi, /proc/kcore)" in check.remedy
     assert [trouble.name for trouble in check.troubles] == ["masked-proc"]
     assert [name for name in checks if name.startswith("fence")] == ["fence --proc"]
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
 
 
 @pytest.mark.parametrize(
@@ -341,14 +341,14 @@ def test_wsl_1_has_no_namespaces(tmp_path: Path) -> None:
     assert "WSL 1" in checks["kernel"].found
     assert checks["kernel"].state is checks["user-namespaces"].state is checks["seccomp"].state is State.MISSING
     assert "WSL 2" in checks["user-namespaces"].remedy
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
 
 
 def test_no_bwrap(tmp_path: Path) -> None:
     checks = look(tmp_path, StandIn(programs={"bwrap": ""}))
     assert (checks["bubblewrap"].state, checks["bubblewrap"].shells) == (State.MISSING, ("default", "restricted"))
     assert "apt install bubblewrap" in "\n".join(show.render_fix_script(checks.values()))
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
 
 
 def test_an_old_bwrap_is_no_reason_to_go_without_a_fence(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_an_old_bwrap_is_no_reason_to_go_without_a_fence(tmp_path: Path) -> None
     assert "NOT SANDBOXED" not in check.costs
     assert [trouble.name for trouble in check.troubles] == ["old-bwrap"]
     assert checks["bubblewrap"].state is State.WEAKER
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
 
 
 def test_a_setuid_bwrap(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ def test_no_system_call_filter(tmp_path: Path) -> None:
 def test_landlock_behind_bubblewrap_is_a_second_layer(tmp_path: Path, abi: int, state: State) -> None:
     checks = look(tmp_path, StandIn(abi=abi))
     assert checks["landlock"].state is state
-    assert exit_code(checks.values()) == (1 if state is State.WEAKER else 0)
+    assert exit_code_of_checks(checks.values()) == (1 if state is State.WEAKER else 0)
 
 
 @pytest.mark.parametrize(("abi", "stopped"), [(0, ("default", "restricted")), (3, ("restricted",)), (4, ()), (9, ())])
@@ -402,7 +402,7 @@ def test_landlock_alone_is_the_fence(tmp_path: Path, abi: int, stopped: tuple[st
     assert (checks["landlock"].shells if checks["landlock"].state is State.MISSING else ()) == stopped
     # Who fences without namespaces does not miss them.
     assert checks["user-namespaces"].shells == ()
-    assert exit_code(checks.values()) == (3 if stopped else 1 if abi < 9 else 0)
+    assert exit_code_of_checks(checks.values()) == (3 if stopped else 1 if abi < 9 else 0)
 
 
 LIMITS = MANIFEST + "runtime: {sandbox: {limits: {pids: 100}}}\n"
@@ -452,7 +452,7 @@ def test_nix(tmp_path: Path, answers: tuple[tuple[str, Done], ...], programs: di
     """No shell waits for it, whatever it is like."""
     checks = look(tmp_path, StandIn(answers=answers, programs=programs))
     assert {name: check.state for name, check in checks.items() if check.group == "nix"} == states
-    assert exit_code(checks.values()) == 0
+    assert exit_code_of_checks(checks.values()) == 0
     if "flakes" in states and states["flakes"] is State.WEAKER:
         assert "flakes, nix-command" in checks["flakes"].found
         assert "extra-experimental-features = nix-command flakes" in "\n".join(checks["flakes"].commands)
@@ -491,7 +491,7 @@ def test_docker(tmp_path: Path, answer: Done, found: str) -> None:
     checks = look(tmp_path, StandIn(answers=((r"docker info", answer), (r"^stat ", said("stat: no such option\n")))), DOCKER)
     assert (checks["docker"].state, checks["docker"].shells) == (State.MISSING, ("default", "restricted"))
     assert checks["docker"].found.startswith(found)
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
     # In the words in which the launcher refuses.
     assert _without_values(found) in _without_values((ROOT / "wavegen/launcher/engine.py").read_text())
 
@@ -514,7 +514,7 @@ def test_docker_that_works_and_its_image(tmp_path: Path) -> None:
     assert checks["docker"].state is State.OK
     assert [trouble.name for trouble in checks["image"].troubles] == ["no-image"]
     assert checks["image"].commands[0].startswith("docker build -t ")
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
 
 
 def test_podman_alone(tmp_path: Path) -> None:
@@ -528,7 +528,7 @@ def test_podman_alone(tmp_path: Path) -> None:
     (tmp_path / "said").mkdir()
     checks = look(tmp_path / "said", replace(alone, variables={"HOME": "/home/me", "WAVEGEN_CONTAINER": "podman"}), DOCKER)
     assert (checks["podman"].state, checks["docker"].shells) == (State.OK, ())
-    assert exit_code(checks.values()) == 0
+    assert exit_code_of_checks(checks.values()) == 0
     # A user's podman is asked for no image where that would make its store.
     assert not [argv for argv in alone.ran if argv[0].endswith("podman") and argv[1:] != ("--version",)]
 
@@ -560,7 +560,7 @@ def test_no_other_machine_is_asked(tmp_path: Path) -> None:
 def test_programs_that_every_shell_needs(tmp_path: Path, change: dict[str, Any], name: str) -> None:
     checks = look(tmp_path, StandIn(**change))
     assert (checks[name].state, checks[name].shells) == (State.MISSING, ("default", "restricted"))
-    assert exit_code(checks.values()) == 3
+    assert exit_code_of_checks(checks.values()) == 3
 
 
 def test_a_python_elsewhere_on_the_path_is_named_and_not_taken(tmp_path: Path) -> None:
@@ -578,7 +578,7 @@ def test_bash_is_what_a_shell_without_a_command_starts(tmp_path: Path) -> None:
     checks = look(tmp_path, StandIn(programs={"bash": ""}))
     assert (checks["bash"].state, checks["bash"].shells) == (State.MISSING, ())
     assert "shells without a command" in checks["bash"].costs
-    assert exit_code(checks.values()) == 0
+    assert exit_code_of_checks(checks.values()) == 0
 
 
 PERSONA = """\
@@ -603,13 +603,13 @@ def test_agents(tmp_path: Path, place: str, more: str, state: State, found: str)
     checks = look(tmp_path, StandIn(programs={"claude": place}), PERSONA + more)
     assert checks["persona one"].state is state
     assert found in checks["persona one"].found
-    assert exit_code(checks.values()) == (0 if state is State.OK else 1)
+    assert exit_code_of_checks(checks.values()) == (0 if state is State.OK else 1)
 
 
 def test_a_terminal_that_takes_what_others_type_makes_no_fenced_shell_weaker(tmp_path: Path) -> None:
     checks = look(tmp_path, StandIn(files={kernel.TIOCSTI: "1\n"}))
     assert checks["terminal"].state is State.WEAKER
-    assert exit_code(checks.values()) == 0
+    assert exit_code_of_checks(checks.values()) == 0
 
 
 KNOWN = r"^ +(--[a-z-]+)"

@@ -1,4 +1,4 @@
-"""From rules and this machine to mounts: `resolve` decides once what is inside at which path, and whoever asks or mounts asks it.
+"""From rules and this machine to mounts: `resolve_mounts` decides once what is inside at which path, and whoever asks or mounts asks it.
 
 The order, of which each line may count on those before it:
 

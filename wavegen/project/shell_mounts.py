@@ -31,7 +31,7 @@ class ShellMounts:
 
 
 def resolve_shell_mounts(plan: Plan, shell: Policy, root: str, environment: Mapping[str, str], *, stores: Sequence[str] | None = None) -> ShellMounts:
-    """What the launcher mounts for a shell that is started in `root`. `environment`: its caller's; `stores`: see launcher/mounts.resolve.
+    """What the launcher mounts for a shell that is started in `root`. `environment`: its caller's; `stores`: see launcher/mounts.resolve_mounts.
 
     Raises MachineError where the launcher would refuse to start.
     """
