@@ -12,8 +12,8 @@ import pytest
 from helpers import call, project, render_project
 
 from wavegen.backends.sandboxes import image
-from wavegen.core.errors import ManifestError
-from wavegen.manifest.images import BadReferenceError, check_image_reference, is_digest_pinned, is_package_name, local_image
+from wavegen.core.errors import InvalidValueError, ManifestError
+from wavegen.manifest.images import check_image_reference, is_digest_pinned, is_package_name, local_image
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy import distro_packages
 from wavegen.policy.distro_packages import ALPINE, DEBIAN, FEDORA, Found, distribution_of, packages_for_attribute
@@ -72,7 +72,7 @@ def test_what_docker_takes_for_a_reference_is_one(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_docker_refuses_or_takes_for_something_else_is_no_reference(text: str) -> None:
-    with pytest.raises(BadReferenceError):
+    with pytest.raises(InvalidValueError):
         check_image_reference(text)
 
 

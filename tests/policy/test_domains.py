@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from wavegen.core.errors import Location, Severity
+from wavegen.core.errors import InvalidValueError, Location, Severity
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import DomainEntry
 from wavegen.manifest.shared_hosting import ANYBODYS, HOSTING
-from wavegen.policy.domains import BadDomainError, broad_wildcard_reason, denied_rule, domain_advice, domain_rule, rule_covers
+from wavegen.policy.domains import broad_wildcard_reason, denied_rule, domain_advice, domain_rule, rule_covers
 from wavegen.policy.model import DomainRule, Origin
 
 AT = Location("wave.yaml", 7, 3)
@@ -96,7 +96,7 @@ def test_an_entry_is_brought_into_one_form(entry: str, host: str, wildcard: bool
     ],
 )
 def test_an_entry_that_is_nearly_right_is_refused_with_what_to_write(entry: str, what: str, hint: str) -> None:
-    with pytest.raises(BadDomainError) as caught:
+    with pytest.raises(InvalidValueError) as caught:
         rule(entry)
     assert what in caught.value.what
     assert hint in caught.value.hint
@@ -117,7 +117,7 @@ def test_a_mapping_says_more_about_a_host() -> None:
     assert found.extra_flags() == {"allow_private": True, "allow_no_sni": True, "tls": False}
     assert domain_rule(DomainEntry(host=Text("x.org", AT))) == rule("x.org")
     assert rule("x.org").extra_flags() == {}
-    with pytest.raises(BadDomainError):
+    with pytest.raises(InvalidValueError):
         domain_rule(DomainEntry(host=Text("https://x.org", AT)))
 
 

@@ -14,7 +14,7 @@ from egress_reference import Entry, Lists, allowed_text
 from helpers import ROOT, project
 
 from wavegen.backends.sandboxes.rules_file import base_text, rules_text
-from wavegen.core.errors import Location, UsageError
+from wavegen.core.errors import InvalidValueError, Location, UsageError
 from wavegen.explain.model import Verdict
 from wavegen.explain.targets import Kind, explain_target
 from wavegen.launcher.egress import metadata, names, special_names
@@ -23,7 +23,7 @@ from wavegen.launcher.filtered import network_rules
 from wavegen.launcher.rules import read_rules
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import NetworkMode
-from wavegen.policy.domains import BadDomainError, domain_advice, domain_rule
+from wavegen.policy.domains import domain_advice, domain_rule
 from wavegen.policy.host_rules import decide_host, origin_of, refusal_of, target_of
 from wavegen.policy.model import Policy
 from wavegen.project.loader import Project, load_project
@@ -241,7 +241,7 @@ def test_what_a_manifest_may_list_is_what_the_launcher_reads() -> None:
         for text in (host, f"{host}:{port}"):
             try:
                 rule = domain_rule(Text(text, Location("wave.yaml", 1, 1)))
-            except BadDomainError:
+            except InvalidValueError:
                 assert target_of(host) is None, text
                 seen[False] += 1
                 continue

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from wavegen.core.errors import InvalidValueError
 from wavegen.policy.model import Anchor, HostPath
-from wavegen.policy.paths import BadPathError, granted_path, holds_socket, host_path, is_device
+from wavegen.policy.paths import granted_path, holds_socket, host_path, is_device
 
 ROOT, HOME, PROJECT = Anchor.ROOT, Anchor.HOME, Anchor.PROJECT
 
@@ -60,14 +61,14 @@ def test_a_path_reads_as_it_is_shown(text: str) -> None:
     ],
 )
 def test_a_path_that_would_mean_something_else_is_refused(text: str, what: str) -> None:
-    with pytest.raises(BadPathError, match=what) as caught:
+    with pytest.raises(InvalidValueError, match=what) as caught:
         host_path(text)
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["/", "//", "/.", "~", "~/", "~/.", "/proc", "/proc/", "/proc/self/root", "/dev", "/dev/"])
 def test_the_whole_of_a_place_cannot_be_granted(text: str) -> None:
-    with pytest.raises(BadPathError):
+    with pytest.raises(InvalidValueError):
         granted_path(text)
 
 
@@ -122,7 +123,7 @@ def test_no_path_that_is_taken_leads_out_of_its_anchor() -> None:
         text = "".join(chance.choices(["/", "~", ".", "..", "a", " ", "//", "*", "\n"], k=chance.randint(1, 7)))
         try:
             path = host_path(text)
-        except BadPathError:
+        except InvalidValueError:
             continue
         taken += 1
         assert not set(path.tail_parts()) & {"", ".", ".."}, text

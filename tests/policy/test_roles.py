@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from wavegen.backends import collect_gaps
-from wavegen.core.errors import Location, ManifestError, Severity
+from wavegen.core.errors import InvalidValueError, Location, ManifestError, Severity
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import Adapter, NetworkMode
 from wavegen.manifest.presets import PRESETS
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.known_agents import agent_of, agent_variables, hosts_of, kind_of, model_of
 from wavegen.policy.model import Access, Agent, AgentKind, Origin, PersonaPolicy, Plan
-from wavegen.policy.persona_tools import TOOLS, BadPatternError, tool_pattern
+from wavegen.policy.persona_tools import TOOLS, tool_pattern
 from wavegen.policy.planner import plan_manifest
 
 CLAUDE = "adapters: {claude: {binary: claude, mode: headless}}\n"
@@ -74,7 +74,7 @@ def test_a_tool_pattern_is_a_tool_or_some_of_its_calls(text: str, tool: str, spe
     "text", ["", " ", "Bash(", "Bash)", "Bash(rm -rf /)*", "Bash()", "Bash( )", "(x)", "a b", "-x", "Bash(a\nb)", "Bash(\x1b[2J)", "é", "**"]
 )
 def test_what_an_agent_would_skip_is_an_error(text: str) -> None:
-    with pytest.raises(BadPatternError) as caught:
+    with pytest.raises(InvalidValueError) as caught:
         tool_pattern(Text(text, Location("wave.yaml")))
     assert caught.value.hint
 

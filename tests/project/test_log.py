@@ -13,11 +13,11 @@ import pytest
 import yaml
 from helpers import Result, call, project, render_project, wavegen
 
-from wavegen.core.errors import Location
+from wavegen.core.errors import InvalidValueError, Location
 from wavegen.explain.suggestions import canonical_host
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import NetworkMode
-from wavegen.policy.domains import BadDomainError, domain_rule
+from wavegen.policy.domains import domain_rule
 from wavegen.policy.host_rules import decide_host
 from wavegen.policy.model import DomainRule, Network, Origin
 from wavegen.project.network_log import format_byte_count
@@ -559,7 +559,7 @@ def test_what_is_printed_is_what_domain_rule_takes(tmp_path: Path) -> None:
 def test_a_name_is_what_domain_rule_takes_or_nothing() -> None:
     for name in NO_NAMES:
         assert canonical_host(name) == ""
-    with pytest.raises(BadDomainError):
+    with pytest.raises(InvalidValueError):
         domain_rule(Text("a b", Location("")))
 
 

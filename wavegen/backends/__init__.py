@@ -1,6 +1,6 @@
 """The back ends: each renders the plan into files, and says what of it it cannot hold. Pure.
 
-A new one is a module with `render` and `gaps`, its test, and a line in BACKENDS.
+A new one is a module with `render` and `gaps`, its test, and a line in `all_backends`.
 """
 
 from __future__ import annotations

@@ -87,6 +87,15 @@ def _yaml_lines(text: str) -> list[str]:
     return text.split("\n")
 
 
+class InvalidValueError(Exception):
+    """A value of the manifest, or of a command line, that means nothing: what is wrong with it, and what to write instead."""
+
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+
 class WavegenError(Exception):
     """An expected failure: `exit_code` and the lines to print. Anything else that is raised is a bug."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from wavegen.core.errors import one_line
+from wavegen.core.errors import InvalidValueError, one_line
 from wavegen.explain import suggestions
 from wavegen.explain.suggestions import persona_named, sandbox_of, shell_name, written_shell
 from wavegen.manifest.decoder import Marks
 from wavegen.manifest.model import Manifest, NetworkMode
 from wavegen.policy.model import Access, Anchor, HostPath, Origin, PathRule, Policy
-from wavegen.policy.paths import BadPathError, granted_path, holds_socket
+from wavegen.policy.paths import granted_path, holds_socket
 
 
 def describe_list_key(marks: Marks | None, key: str, name: str) -> str:
@@ -100,7 +100,7 @@ def _grant_path_remedy(manifest: Manifest, policy: Policy, path: HostPath, acces
     text = str(path) if path.anchor is not Anchor.PROJECT else path.tail or "."
     try:
         granted_path(text)
-    except BadPathError as bad:
+    except InvalidValueError as bad:
         return (f"nothing: {bad.what} ({bad.hint})",)
     sandbox, shell = sandbox_of(manifest), written_shell(manifest, policy)
     if shell and shell.paths:

@@ -15,12 +15,12 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from wavegen.core.errors import Location, one_line
+from wavegen.core.errors import InvalidValueError, Location, one_line
 from wavegen.launcher.egress.rules import DEFAULT_PORTS, is_own_loopback
 from wavegen.manifest.decoder import Decoder, Text
 from wavegen.manifest.model import Manifest, NetworkMode, Persona, Sandbox, Shell
 from wavegen.manifest.yaml_nodes import Messages, Source, merge_overlay, parse_yaml
-from wavegen.policy.domains import BadDomainError, domain_rule
+from wavegen.policy.domains import domain_rule
 from wavegen.policy.host_rules import decide_host, is_worth_listing, needs_private, target_of
 from wavegen.policy.model import DomainRule, Policy
 from wavegen.policy.persona_planner import PREFIX
@@ -101,7 +101,7 @@ def canonical_host(name: str) -> str:
         text = f"[{ipaddress.IPv6Address(name)}]"
     try:
         rule = domain_rule(Text(text, Location("")))
-    except BadDomainError:
+    except InvalidValueError:
         return ""
     # `*.com` and `name:22` are entries, too, but no names.
     return rule.host if not rule.wildcard and not rule.port and _ENTRY.fullmatch(rule.host) else ""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from wavegen.backends.sandboxes import rules_file
-from wavegen.core.errors import UsageError
+from wavegen.core.errors import InvalidValueError, UsageError
 from wavegen.explain import remedies, suggestions
 from wavegen.explain.model import Answer, Verdict, fences_of
 from wavegen.explain.paths import explain_path
@@ -28,7 +28,7 @@ from wavegen.policy.model import Origin, PersonaPolicy, Plan, Policy
 from wavegen.project.loader import Project
 from wavegen.project.network_log import REASONS
 from wavegen.seccomp import Action
-from wavegen.seccomp.filters import UnknownCallError, filter_of, opened_calls, refused_calls
+from wavegen.seccomp.filters import filter_of, opened_calls, refused_calls
 from wavegen.seccomp.syscalls import NAMES
 
 
@@ -249,7 +249,7 @@ def _allow_syscall_remedy(asked: Asked, policy: Policy, name: str, *, steered: b
         return ()
     try:
         opened_calls((name,))
-    except UnknownCallError as bad:
+    except InvalidValueError as bad:
         return (f"nothing: {bad.what} ({bad.hint})",)
     sandbox = asked.manifest.runtime.sandbox
     where = remedies.describe_list_key(sandbox.at if sandbox else None, "seccomp_allow", "runtime.sandbox.seccomp_allow")

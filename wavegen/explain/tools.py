@@ -10,14 +10,14 @@ from wavegen.backends import all_backends
 from wavegen.backends.agents.claude_rules import CONTROL, MCP, RENAMED, claude_path_pattern, glob_to_regex, rules_of
 from wavegen.backends.agents.claude_rules import TOOLS as CLAUDE_TOOLS
 from wavegen.backends.agents.tool_lists import normalise_command_pattern, share_of_tool
-from wavegen.core.errors import Location, UsageError
+from wavegen.core.errors import InvalidValueError, Location, UsageError
 from wavegen.explain import remedies
 from wavegen.explain.model import Answer, Verdict
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import Manifest
 from wavegen.policy.model import Agent, AgentKind, Anchor, Gap, HostPath, Origin, PersonaPolicy, Plan, ToolPattern
 from wavegen.policy.persona_planner import PREFIX
-from wavegen.policy.persona_tools import FORMER, TOOLS, BadPatternError, adapter_of, tool_pattern
+from wavegen.policy.persona_tools import FORMER, TOOLS, adapter_of, tool_pattern
 
 _FORM = re.compile(r"[A-Za-z][A-Za-z0-9_.*-]*\(.*\)", re.DOTALL)
 _READING = frozenset(("Read", "Glob", "Grep"))
@@ -33,7 +33,7 @@ def explain_tool(plan: Plan, manifest: Manifest, persona: PersonaPolicy, what: s
     """The answers of a persona's programs to a tool, or to calls of it as `Bash(git push:*)`. Raises UsageError for what is none."""
     try:
         asked = tool_pattern(Text(what, Location("")))
-    except BadPatternError as bad:
+    except InvalidValueError as bad:
         raise UsageError(bad.what, bad.hint) from None
     name = RENAMED.get(asked.tool, asked.tool)
     seen: set[AgentKind] = set()

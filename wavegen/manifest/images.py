@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from wavegen.core.errors import InvalidValueError
+
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _REFERENCE = re.compile(
@@ -24,17 +26,8 @@ NPM = "npm:"
 """What stands before the name of a package of npm."""
 
 
-class BadReferenceError(Exception):
-    """What is wrong with a reference, and what to write instead."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-
-
 def check_image_reference(text: str) -> str:
-    """The same text, which names an image. Raises BadReferenceError for what docker would refuse, or take for an option or an identifier."""
+    """The same text, which names an image. Raises InvalidValueError for what docker would refuse, or take for an option or an identifier."""
     match = _REFERENCE.fullmatch(text)
     hint = "write it as debian:stable-slim, registry.example.org/team/image:1.2, or with @sha256: and 64 digits"
     if not match:
@@ -42,15 +35,15 @@ def check_image_reference(text: str) -> str:
         if lower != text and _REFERENCE.fullmatch(lower):
             hint = f"names are in lower case: {lower}"
         message = f"'{text}' is not the name of an image"
-        raise BadReferenceError(message, hint)
+        raise InvalidValueError(message, hint)
     domain = match["domain"] or ""
     # The first part is a registry's only where it looks like one; otherwise it is part of the name, in lower case.
     if domain and domain != "localhost" and not set(domain) & {".", ":"} and domain != domain.lower():
         message = f"'{text}' is not the name of an image"
-        raise BadReferenceError(message, f"names are in lower case: {text.lower()}")
+        raise InvalidValueError(message, f"names are in lower case: {text.lower()}")
     if len(match["name"]) > _LONGEST_NAME or _HEX.fullmatch(match["name"]):
         message = f"'{text}' is not the name of an image"
-        raise BadReferenceError(message, "give it a name of at most 255 characters, which is no identifier")
+        raise InvalidValueError(message, "give it a name of at most 255 characters, which is no identifier")
     return str(text)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from wavegen.core.errors import Location, Problem, Severity
+from wavegen.core.errors import InvalidValueError, Location, Problem, Severity
 from wavegen.manifest.decoder import Marks, Text
-from wavegen.manifest.images import BadReferenceError, check_image_reference, is_package_name, local_image
+from wavegen.manifest.images import check_image_reference, is_package_name, local_image
 from wavegen.manifest.model import Manifest, Sandbox
 from wavegen.policy.distro_packages import AGENTS, NEEDED
 from wavegen.policy.known_agents import kind_of
@@ -55,7 +55,7 @@ def _read_reference(name: str, text: Text | None, report: Report) -> str | None:
         return None
     try:
         return check_image_reference(text)
-    except BadReferenceError as bad:
+    except InvalidValueError as bad:
         _report_image_error(report, text.at, f"{name}: {bad.what}", bad.hint)
         return None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from wavegen.core.errors import Problem, Severity
+from wavegen.core.errors import InvalidValueError, Problem, Severity
 from wavegen.manifest.decoder import Marks, Text
 from wavegen.manifest.model import Home, NetworkMode, PathAccess, PathEntry, Sandbox, Shell
 from wavegen.policy import defaults
 from wavegen.policy.model import Access, Anchor, HostPath, Origin, PathRule, Policy
-from wavegen.policy.paths import BadPathError, granted_path, holds_socket, host_path, is_device
+from wavegen.policy.paths import granted_path, holds_socket, host_path, is_device
 
 Report = Callable[[Problem], None]
 
@@ -71,7 +71,7 @@ def hidden_path_rules(entries: Iterable[Text], *, report: Report) -> tuple[PathR
     for entry in entries:
         try:
             path = host_path(entry)
-        except BadPathError as bad:
+        except InvalidValueError as bad:
             report(Problem(at=entry.at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
             continue
         if not path.tail:
@@ -103,7 +103,7 @@ def _granted_rule(entry: PathEntry, own: Mapping[str, bool], report: Report) -> 
 
     try:
         path = granted_path(entry.path)
-    except BadPathError as bad:
+    except InvalidValueError as bad:
         report_problem(Severity.ERROR, bad.what, bad.hint)
         return None
     known = holds_socket(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from wavegen.core.errors import InvalidValueError
 from wavegen.policy.model import Anchor, HostPath
 
 # Whoever can connect to one of these acts outside the fence: a read-only mount does not stop connect(2).
@@ -33,45 +34,36 @@ _SOCKETS = tuple(
 _MADE_ANEW = ("proc", "dev")
 
 
-class BadPathError(Exception):
-    """What is wrong with a path, and what to write instead."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-
-
 def host_path(text: str) -> HostPath:
     """`/x` on the host, `~/x` in the home directory, anything else in the project; `.` and `//` are folded.
 
-    Raises BadPathError for `..`, patterns, other users' homes and empty text: each would mean something else
+    Raises InvalidValueError for `..`, patterns, other users' homes and empty text: each would mean something else
     than it seems to.
     """
     if not text.strip():
-        raise BadPathError("a path is empty", "write ~/…, /… or a path in the project")
+        raise InvalidValueError("a path is empty", "write ~/…, /… or a path in the project")
     if text.startswith("~") and text != "~" and not text.startswith("~/"):
-        raise BadPathError(f"'{text}' names another user's home", "write the absolute path")
+        raise InvalidValueError(f"'{text}' names another user's home", "write the absolute path")
     if re.fullmatch(r"\$(\{[A-Z_]+\}|[A-Z_]+)(/.*)?", text, re.DOTALL):
-        raise BadPathError(f"'{text}' is taken as it is: variables are not expanded", "write ~/… for the home directory")
+        raise InvalidValueError(f"'{text}' is taken as it is: variables are not expanded", "write ~/… for the home directory")
     anchor = Anchor.ROOT if text.startswith("/") else Anchor.HOME if text.startswith("~") else Anchor.PROJECT
     parts = [part for part in text.removeprefix("~").split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise BadPathError(f"'{text}' goes up with ..", "write where it leads to")
+        raise InvalidValueError(f"'{text}' goes up with ..", "write where it leads to")
     if any(c in part for part in parts for c in "*?["):
-        raise BadPathError(f"'{text}' is a pattern", "a fence holds paths, not patterns: list them, or name their directory")
+        raise InvalidValueError(f"'{text}' is a pattern", "a fence holds paths, not patterns: list them, or name their directory")
     return HostPath(anchor, "/".join(parts))
 
 
 def granted_path(text: str) -> HostPath:
-    """A path that a rule may show; raises BadPathError for the root, the whole home directory, /proc and /dev."""
+    """A path that a rule may show; raises InvalidValueError for the root, the whole home directory, /proc and /dev."""
     path = host_path(text)
     if path.anchor is Anchor.ROOT and not path.tail:
-        raise BadPathError("'/' as a whole cannot be granted", "list the directories that are needed")
+        raise InvalidValueError("'/' as a whole cannot be granted", "list the directories that are needed")
     if path.anchor is Anchor.HOME and not path.tail:
-        raise BadPathError("the home directory as a whole cannot be granted", "list what is needed below it, as ~/.gitconfig")
+        raise InvalidValueError("the home directory as a whole cannot be granted", "list what is needed below it, as ~/.gitconfig")
     if path.anchor is Anchor.ROOT and (path.tail in _MADE_ANEW or path.tail_parts()[0] == "proc"):
-        raise BadPathError(f"'{text}' is made anew for each shell", "remove the entry; single devices are granted as /dev/NAME")
+        raise InvalidValueError(f"'{text}' is made anew for each shell", "remove the entry; single devices are granted as /dev/NAME")
     return path
 
 

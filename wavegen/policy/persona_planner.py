@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from wavegen.core.errors import Location, Problem, Severity
+from wavegen.core.errors import InvalidValueError, Location, Problem, Severity
 from wavegen.manifest.decoder import Text, suggest_spelling
 from wavegen.manifest.model import Adapter, DomainEntry, Hooks, Manifest, NetworkMode, PathAccess, Persona, Sandbox
 from wavegen.manifest.presets import PRESETS, apply_preset
 from wavegen.policy import defaults, known_agents, persona_tools
 from wavegen.policy.domains import rule_covers
 from wavegen.policy.model import Agent, Anchor, DomainRule, EnvRule, HookRule, HostPath, Network, Origin, PathRule, PersonaPolicy, Policy, ToolPattern
-from wavegen.policy.paths import BadPathError, host_path
+from wavegen.policy.paths import host_path
 
 PREFIX = "persona-"
 """What the names of personas' scripts begin with."""
@@ -268,7 +268,7 @@ class Roles:
         for text in texts:
             try:
                 pattern = persona_tools.tool_pattern(text)
-            except persona_tools.BadPatternError as bad:
+            except InvalidValueError as bad:
                 self._report_error(text.at, bad.what, bad.hint)
                 continue
             found.setdefault(str(pattern), pattern)
@@ -286,7 +286,7 @@ class Roles:
                         if hook.matcher and hook.matcher.strip()
                         else ToolPattern("*", None, Origin("no matcher is written"))
                     )
-                except persona_tools.BadPatternError as bad:
+                except InvalidValueError as bad:
                     self._report_error(hook.at.location_of("matcher"), bad.what, bad.hint)
                     continue
                 yield HookRule(before=before, matcher=matcher, command=str(hook.command), origin=Origin("", hook.at.here))
@@ -297,7 +297,7 @@ class Roles:
             return None
         try:
             path = host_path(text)
-        except BadPathError as bad:
+        except InvalidValueError as bad:
             self._report_error(text.at, f"personas.{name}.system_prompt_file: {bad.what}", bad.hint)
             return None
         if path.anchor is not Anchor.PROJECT:

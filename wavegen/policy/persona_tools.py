@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from wavegen.core.errors import InvalidValueError
 from wavegen.manifest.decoder import Text
 from wavegen.manifest.model import Adapter, NetworkMode, Persona
 from wavegen.policy.model import DomainRule, Network, Origin, ToolPattern
@@ -28,26 +29,17 @@ _PATTERN = re.compile(r"(\*|[A-Za-z][A-Za-z0-9_.*-]*)(?:\((.*)\))?", re.DOTALL)
 _CANONICAL = {tool.lower(): tool for tool in TOOLS}
 
 
-class BadPatternError(Exception):
-    """What is wrong with a tool pattern, and what to write instead."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-
-
 def tool_pattern(text: Text) -> ToolPattern:
     """`Tool`, `Tool(specifier)` or `*`; the name of a known tool in any case. `Tool(*)` is the whole tool.
 
-    Raises BadPatternError for anything else: agents skip what they cannot read, and a rule that refuses would refuse nothing.
+    Raises InvalidValueError for anything else: agents skip what they cannot read, and a rule that refuses would refuse nothing.
     """
     match = _PATTERN.fullmatch(text.strip())
     if match is None or not text.isprintable():
-        raise BadPatternError(f"'{text}' is not a tool pattern", "write Tool, or Tool(pattern) with the closing bracket at the end")
+        raise InvalidValueError(f"'{text}' is not a tool pattern", "write Tool, or Tool(pattern) with the closing bracket at the end")
     tool, specifier = match[1], match[2]
     if specifier is not None and not specifier.strip():
-        raise BadPatternError(f"'{text}' has nothing between its brackets", f"write {tool} for all of its calls")
+        raise InvalidValueError(f"'{text}' has nothing between its brackets", f"write {tool} for all of its calls")
     whole = specifier is None or specifier.strip() == "*"
     return ToolPattern(_CANONICAL.get(tool.lower(), tool), None if whole else (specifier or "").strip(), Origin("", text.at))
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from wavegen.core.errors import Location, ManifestError, Problem, Severity
+from wavegen.core.errors import InvalidValueError, Location, ManifestError, Problem, Severity
 from wavegen.launcher.egress.ports import PROXY_PORTS
 from wavegen.manifest.decoder import Decoder, Text
 from wavegen.manifest.model import BackendName, DomainEntry, Home, Manifest, NetworkMode, Output, Sandbox, Seccomp, Shell
@@ -17,14 +17,14 @@ from wavegen.manifest.model import Limits as LimitsKeys
 from wavegen.manifest.yaml_nodes import Messages, Source, parse_yaml
 from wavegen.manifest.yaml_nodes import merge_overlay as lay_over
 from wavegen.policy import defaults
-from wavegen.policy.domains import BadDomainError, denied_rule, domain_advice, domain_rule
+from wavegen.policy.domains import denied_rule, domain_advice, domain_rule
 from wavegen.policy.image_plan import ATTRIBUTE, image_of, origin_of_key
 from wavegen.policy.known_agents import hosts_of, kind_of
 from wavegen.policy.model import Anchor, DomainRule, EnvRule, HostPath, Limits, Network, Origin, Package, Plan, Policy
 from wavegen.policy.path_rules import OWN_FILES, path_rules
-from wavegen.policy.paths import BadPathError, host_path
+from wavegen.policy.paths import host_path
 from wavegen.policy.persona_planner import NAME, FenceOf, Roles
-from wavegen.seccomp.filters import UnknownCallError, opened_calls
+from wavegen.seccomp.filters import opened_calls
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"([0-9]{1,18})([kmgt]?)", re.IGNORECASE)
@@ -128,7 +128,7 @@ class _Planner:
             return None
         try:
             path = host_path(text)
-        except BadPathError as bad:
+        except InvalidValueError as bad:
             self.add_error(text.at, f"package: {bad.what}", bad.hint)
             return None
         if path.anchor is not Anchor.PROJECT or not path.tail.endswith(".nix"):
@@ -321,7 +321,7 @@ class _Planner:
     def _parse_domain(self, read: Callable[[_Entry], DomainRule], entry: _Entry) -> DomainRule | None:
         try:
             return read(entry)
-        except BadDomainError as bad:
+        except InvalidValueError as bad:
             at = entry.host.at if isinstance(entry, DomainEntry) else entry.at
             self._report_once(Problem(at=at, severity=Severity.ERROR, what=bad.what, hint=bad.hint))
             return None
@@ -379,7 +379,7 @@ class _Planner:
         for entry in self.sandbox.seccomp_allow:
             try:
                 opened_calls((str(entry),))
-            except UnknownCallError as bad:
+            except InvalidValueError as bad:
                 self._report_once(Problem(at=entry.at, severity=Severity.ERROR, what=f"seccomp_allow: {bad.what}", hint=bad.hint))
                 return ()
         if self.sandbox.seccomp_allow and self.sandbox.seccomp is Seccomp.OFF:

@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from wavegen.core.errors import Location
+from wavegen.core.errors import InvalidValueError, Location
 from wavegen.core.host_programs import find_host_program, is_path_within, path_entries_outside
 from wavegen.launcher.egress.rules import DEFAULT_PORTS
 from wavegen.manifest.decoder import Text
 from wavegen.policy.defaults import variable_danger
-from wavegen.policy.domains import BadDomainError, broad_wildcard_reason, domain_rule
+from wavegen.policy.domains import broad_wildcard_reason, domain_rule
 from wavegen.policy.host_rules import is_worth_listing
 
 SIZE_LIMIT = 32 * 1024**2
@@ -168,7 +168,7 @@ def _allowlist_entry(host: str, port: int) -> str:
     try:
         entry = host if port in DEFAULT_PORTS else f"{host}:{port}"
         rule = domain_rule(Text(entry, Location("")))
-    except BadDomainError:
+    except InvalidValueError:
         return ""
     return str(rule) if is_worth_listing(rule.host) and not broad_wildcard_reason(rule) else ""
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Literal
 
+from wavegen.core.errors import InvalidValueError
 from wavegen.manifest.model import Seccomp
 from wavegen.seccomp import Action, Condition, Filter, Rule
 from wavegen.seccomp.syscalls import NAMES, is_newer_call
@@ -210,22 +211,13 @@ _STEERED = frozenset(name for rule in (_CLONE3, _CLONE, *_BY_ARGUMENT) for name 
 """The calls that have a rule of their own. Whoever could open one of these as a whole would open what the rule is about."""
 
 
-class UnknownCallError(Exception):
-    """What is wrong with a name of `seccomp_allow`, and what to write instead."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.hint = hint
-
-
 @cache
 def filter_of(seccomp: Seccomp, *, nested: bool, allow: tuple[str, ...] = (), sockets: Sockets = "all") -> Filter | None:
     """The filter of a setting, or None for `off`. `allow` opens further calls, also such as `default` refuses.
 
     `sockets`, for shells without a network namespace: of the Internet's, TCP streams alone, or none. That is held with `off`, too.
 
-    Raises UnknownCallError for a name that is no call, or that has a rule by its arguments.
+    Raises InvalidValueError for a name that is no call, or that has a rule by its arguments.
     """
     opened = opened_calls(allow)
     bounds = _BY_SOCKETS[sockets]
@@ -241,14 +233,14 @@ def filter_of(seccomp: Seccomp, *, nested: bool, allow: tuple[str, ...] = (), so
 
 
 def opened_calls(allow: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, sorted, each once. Raises UnknownCallError."""
+    """The names, sorted, each once. Raises InvalidValueError."""
     for name in allow:
         if name not in NAMES:
-            raise UnknownCallError(f"'{name}' is not a system call", "write its name as strace(1) does")
+            raise InvalidValueError(f"'{name}' is not a system call", "write its name as strace(1) does")
         if name == "clone3":
-            raise UnknownCallError("clone3 cannot be let through", "no filter sees its flags; programs fall back to clone")
+            raise InvalidValueError("clone3 cannot be let through", "no filter sees its flags; programs fall back to clone")
         if name in _STEERED:
-            raise UnknownCallError(f"{name} cannot be let through as a whole", "both filters let it through but for some arguments")
+            raise InvalidValueError(f"{name} cannot be let through as a whole", "both filters let it through but for some arguments")
     return tuple(sorted(set(allow)))
 
 

@@ -1,7 +1,7 @@
 """The throw-away ground on which shells are tried: a copy of what is rendered, a home, neighbours, and canaries.
 
 Canaries are random words. Nothing of the user's own is read: of real files only whether they are there. All of it is
-removed at the end by a process of its own (`outside`), also where this one is killed.
+removed at the end by a process of its own (`canary_server`), also where this one is killed.
 
 Longer than 400 lines: what is laid out is taken away again in the same place.
 """
