@@ -23,7 +23,7 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 # Starts a daemon and a container that does not end by itself, says so, and waits.
 HOLDS = """
 import sys
-sys.path[:0] = [{tests!r}]
+sys.path[:0] = [{tests!r}, {tests!r} + "/support"]
 from conftest import DOCKER
 from engine import started
 with started(DOCKER) as engine:
@@ -49,7 +49,7 @@ def processes(words: str) -> list[str]:
 @DOCKER
 @pytest.mark.parametrize("end", ["left", "killed"])
 def test_nothing_of_a_daemon_is_left_however_the_tests_end(end: str) -> None:
-    command = (sys.executable, "-c", HOLDS.format(tests=str(ROOT / "tests/support")))
+    command = (sys.executable, "-c", HOLDS.format(tests=str(ROOT / "tests")))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdin
         assert holder.stdout
