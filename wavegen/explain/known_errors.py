@@ -211,8 +211,8 @@ def _sandbox_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="unfenceable",
         program="wavegen",
-        says="wavegen: error: this machine does not let bwrap make namespaces",
-        pattern=r"this machine does not let bwrap make namespaces",
+        says="wavegen: error: this machine does not let bwrap create user namespaces",
+        pattern=r"this machine does not let bwrap create user namespaces",
         cause="the kernel, AppArmor or a container forbids user namespaces",
         remedy="wavegen doctor names which, and --fix-hints prints the commands",
         commands=_DOCTOR,
@@ -220,8 +220,8 @@ def _sandbox_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="proxies-alone",
         program="wavegen",
-        says="wavegen: note: this machine lets no program but bwrap make namespaces: inside, only programs that know a proxy reach the network",
-        pattern=r"lets no program but bwrap make namespaces",
+        says="wavegen: note: this machine lets only bwrap create user namespaces: in the sandbox, only programs that use a proxy reach the network",
+        pattern=r"lets only bwrap create user namespaces",
         cause="AppArmor has a profile for bwrap and none for the python3 that the launcher is",
         remedy="allow that python3 user namespaces, or use proxies alone",
         commands=_DOCTOR,
