@@ -92,7 +92,7 @@ class Engine:
             return ""
         if not host.startswith("unix://"):
             raise CannotStartError(
-                f"docker's daemon is elsewhere ({host.partition(':')[0]}), and would look for the project there",
+                f"docker's daemon is remote ({host.partition(':')[0]}) and cannot mount this project",
                 "use the daemon of this machine: DOCKER_HOST=unix:///var/run/docker.sock",
             )
         self._refuse_written(host[7:])
@@ -181,21 +181,21 @@ class Engine:
                 raise CannotStartError(f"docker runs containers of {line[7:]}", "switch it to Linux containers")
             elif line.startswith("name=rootless"):
                 raise CannotStartError(
-                    "docker runs rootless here: of all users inside only root is you",
-                    "WAVEGEN_CONTAINER=podman keeps you yourself; or use the daemon of the system",
+                    "docker runs rootless here: your user id is root in the container",
+                    "set WAVEGEN_CONTAINER=podman, which keeps your user id, or use the system's docker daemon",
                 )
             elif line.startswith("name=userns"):
                 if self.caller.get("WAVEGEN_CONTAINER_USERNS") != "host":
                     raise CannotStartError(
-                        "docker gives its containers other users (userns-remap), who may not write the project",
-                        "WAVEGEN_CONTAINER_USERNS=host leaves that out for this one",
+                        "docker remaps user ids (userns-remap), and the remapped user cannot write the project",
+                        "set WAVEGEN_CONTAINER_USERNS=host to start this container without the remapping",
                     )
                 words += ["--userns", "host"]
             elif line.startswith("name=selinux"):
                 words += self._label_words()
             elif line in _UNBOUNDED and (line[:3] != "CPU" or self.session.rules.setting_value("cpus")):
                 raise CannotStartError(
-                    f"this machine's docker cannot bound {_UNBOUNDED[line]}", "let the kernel hand control groups to it: see the warnings of `docker info`"
+                    f"this machine's docker cannot bound {_UNBOUNDED[line]}", "enable these cgroup controllers in the kernel: see the warnings of `docker info`"
                 )
         return [*words, *self._memory_words()]
 
@@ -211,7 +211,7 @@ class Engine:
                 f"docker's daemon does not answer at {where}", "start it: systemctl start docker; or WAVEGEN_CONTAINER=podman, which needs none"
             )
         if "podman" in said or "define." in said:
-            raise CannotStartError(f"the docker at {self.program} is podman", "say so: WAVEGEN_CONTAINER=podman")
+            raise CannotStartError(f"the docker at {self.program} is podman", "set WAVEGEN_CONTAINER=podman")
         raise CannotStartError(f"docker's daemon gives no information: {escape_unprintable(lines[0]) if lines else ''}", "try: docker info")
 
     def _processor_words(self, there: int) -> list[str]:
@@ -236,8 +236,8 @@ class Engine:
             label = ""
         if ":container_file_t:" not in label:
             raise CannotStartError(
-                f"SELinux keeps containers from the project (its label: {label or 'none'})",
-                "WAVEGEN_CONTAINER_LABEL=disable takes SELinux from this one; or label the project: chcon -R -t container_file_t .",
+                f"SELinux denies containers access to the project (its label: {label or 'none'})",
+                "set WAVEGEN_CONTAINER_LABEL=disable to start this container without SELinux, or label the project: chcon -R -t container_file_t .",
             )
         return []
 
@@ -256,7 +256,7 @@ class Engine:
             words += ["--init-path", first] if first else []
         if is_user and not posix.access("/sys/fs/cgroup/cgroup.controllers", posix.F_OK):
             if not self.session.arguments.wants_print:
-                self.session.note_once("unbounded-podman", "podman bounds nothing for a user on control groups of version 1")
+                self.session.note_once("unbounded-podman", "rootless podman sets no limits on cgroup version 1")
             # It would mount the host's there, as they are.
             words += ["--security-opt", "mask=/sys/fs/cgroup"]
         return [*words, *self._memory_words()]

@@ -90,7 +90,7 @@ def run_filtered(start: BwrapStart, argv: list[str], environment: dict[str, str]
         posix.waitpid(pid, 0)
         return _run_by_proxy(start, argv, environment, source, status_out, rules)
     if failure:
-        raise CannotStartError("the network of the shell cannot be made", "its message stands above" if failure > 0 else "try again")
+        raise CannotStartError("the network of the shell cannot be made", "see its message above" if failure > 0 else "try again")
     start.descriptors.close_copies()
     return serve_until_exit(start, rules, sockets, pid, status_out, elsewhere, upstream)
 
@@ -115,7 +115,7 @@ def _run_by_proxy(start: BwrapStart, argv: list[str], environment: dict[str, str
     except OSError:
         sockets, failure = [], -1  # bwrap has ended, and says why
     if not failure:
-        print_note("note: this machine lets no program but bwrap make namespaces: inside, only programs that know a proxy reach the network")
+        print_note("note: this machine lets only bwrap create user namespaces: in the sandbox, only programs that use a proxy reach the network")
     return serve_until_exit(start, rules, sockets, pid, status_out, parse_connect_to(start.session.arguments.connect_to), None)
 
 

@@ -86,7 +86,7 @@ def explain_unusable_git(host: Host, project: str, *, home: str, kept: str, writ
 
 
 def git_directories(host: Host, project: str, *, home: str) -> tuple[str, ...]:
-    """The git directories in a project that are a repository of their own: not entries of linked worktrees, which lead to one. Raises as `survey`."""
+    """The git directories in a project that are a repository of their own: not entries of linked worktrees, which lead to one. Raises as `survey_repositories`."""
     look = _Survey(host, project, home, "/", (), MOST_RULES)
     look.collect_git_rules()
     return tuple(sorted(git for git in look.surveyed_git_directories if is_at_or_below(git, project) and look.files.is_present(f"{git}/objects")))

@@ -79,7 +79,7 @@ class GitFiles:
                 ):
                     bits = "rwx" if S_ISDIR(status.st_mode) else "rw"
                     raise CannotStartError(
-                        f"what git follows in {at} cannot be protected: its owner lacks permissions", f"chmod u+{bits} {quote_path(at)}"
+                        f"git's files in {at} cannot be protected: its owner has no permission to list them", f"chmod u+{bits} {quote_path(at)}"
                     ) from error
                 if not names or not names[0]:
                     break
@@ -116,7 +116,7 @@ class GitFiles:
             return b""
 
     def _refuse_settings(self, path: str) -> None:
-        raise CannotStartError(f"{path}: settings of git's are not that large", f"look at it, and remove what a command made: rm {quote_path(path)}")
+        raise CannotStartError(f"{path}: too large for a git settings file", f"look at it, and remove what a command made: rm {quote_path(path)}")
 
     def _read_link_target(self, path: str) -> str:
         try:

@@ -62,7 +62,7 @@ def _error_with_path(failed: OSError, path: str) -> OSError:
 
 
 class RealHost:
-    """This machine. The directories that were opened last are kept open until `close`: a start asks for the same ones again and again."""
+    """This machine. The directories that were opened last are kept open until `close_kept_directories`: a start asks for the same ones again and again."""
 
     def __init__(self) -> None:
         self.uid = posix.geteuid()

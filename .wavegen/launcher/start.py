@@ -415,7 +415,7 @@ class Session:
         except OSError:
             abi = 0
         missing = missing_rights(abi, SCOPES if self.rules.setting_value("nested") else BESIDE_MOUNTS)
-        self.note_once(f"landlock-{release}", f"a second layer is not enforced: {'; '.join(missing)}" if missing else "")
+        self.note_once(f"landlock-{release}", f"the second layer (Landlock) is incomplete: {'; '.join(missing)}" if missing else "")
 
     def _fetch_gh_token(self) -> None:
         caller = self.caller

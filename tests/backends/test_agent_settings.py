@@ -400,7 +400,7 @@ def said(text: str) -> list[tuple[str, str, str, str]]:
     return [(str(gap.origin).partition(": ")[0], gap.backend, gap.effect.value, " ".join(gap.what.split()[:4])) for gap in own]
 
 
-NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
+NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "gemini does not read")
 
 
 @pytest.mark.parametrize(
@@ -411,19 +411,19 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
         pytest.param(
             "permissions: {allowed_tools: [Read, 'Bash(git log*)']}",
             OPENCODE,
-            [("wave.yaml:3", "opencode", "weaker", "patterns of commands are"), ("wave.yaml:3", "opencode", "weaker", "what a session leaves")],
+            [("wave.yaml:3", "opencode", "weaker", "command patterns are no"), ("wave.yaml:3", "opencode", "weaker", "files that a session")],
             id="commands",
         ),
         pytest.param(
             "permissions: {deny: ['Bash(sudo *)']}",
             OPENCODE,
-            [("wave.yaml:3", "opencode", "weaker", "patterns of commands are")],
+            [("wave.yaml:3", "opencode", "weaker", "command patterns are no")],
             id="denied-commands",
         ),
         pytest.param(
             "permissions: {allowed_tools: [Edit]}",
             OPENCODE,
-            [("wave.yaml:3", "opencode", "weaker", "what a session leaves"), ("wave.yaml:3", "opencode", "weaker", "editing and writing files")],
+            [("wave.yaml:3", "opencode", "weaker", "files that a session"), ("wave.yaml:3", "opencode", "weaker", "editing and writing files")],
             id="edit-is-write",
         ),
         pytest.param(
@@ -432,8 +432,8 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
             [
                 ("wave.yaml:2", "opencode", "stricter", "Bash(ls, pwd) is one"),
                 ("wave.yaml:2", "opencode", "stricter", "Bash(a, b) is one"),
-                ("wave.yaml:3", "opencode", "weaker", "patterns of commands are"),
-                ("wave.yaml:3", "opencode", "weaker", "what a session leaves"),
+                ("wave.yaml:3", "opencode", "weaker", "command patterns are no"),
+                ("wave.yaml:3", "opencode", "weaker", "files that a session"),
                 ("wave.yaml:2", "opencode", "stricter", "Bash(:*) is not allowed:"),
                 ("wave.yaml:2", "opencode", "stricter", "Bash(x:* y) denies the"),
             ],
@@ -446,7 +446,7 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
                 ("wave.yaml:2", "opencode", "stricter", "WebFetch(domain:x) is not allowed:"),
                 ("wave.yaml:2", "opencode", "stricter", "Odd is not allowed:"),
                 ("wave.yaml:2", "opencode", "stricter", "WebFetch(domain:y) denies the whole"),
-                ("wave.yaml:3", "opencode", "weaker", "what a session leaves"),
+                ("wave.yaml:3", "opencode", "weaker", "files that a session"),
                 ("wave.yaml:3", "opencode", "weaker", "editing and writing files"),
                 ("wave.yaml:3", "opencode", "stricter", "paths are compared from"),
                 ("wave.yaml:2", "opencode", "stricter", "Write(~/x) is not allowed:"),
@@ -459,11 +459,11 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
             OPENCODE,
             [
                 ("wave.yaml:3", "opencode", "stricter", "paths are compared from"),
-                ("wave.yaml:2", "opencode", "weaker", "Read(.env) binds reading alone:"),
+                ("wave.yaml:2", "opencode", "weaker", "Read(.env) stops reading, not"),
             ],
             id="searching-shows",
         ),
-        pytest.param("hooks: {PreToolUse: [{command: lint}]}", OPENCODE, [("wave.yaml:2", "opencode", "ignored", "the hook is not")], id="hooks"),
+        pytest.param("hooks: {PreToolUse: [{command: lint}]}", OPENCODE, [("wave.yaml:2", "opencode", "ignored", "opencode does not run")], id="hooks"),
         pytest.param("model: opus", OPENCODE, [("wave.yaml:3", "opencode", "ignored", "model 'opus' names no")], id="model"),
         pytest.param("", GEMINI, [NOT_TOLD], id="gemini"),
         pytest.param(
@@ -471,8 +471,8 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
             GEMINI,
             [
                 NOT_TOLD,
-                ("wave.yaml:3", "gemini", "weaker", "patterns of commands are"),
-                ("wave.yaml:3", "gemini", "weaker", "what a session leaves"),
+                ("wave.yaml:3", "gemini", "weaker", "command patterns are no"),
+                ("wave.yaml:3", "gemini", "weaker", "files that a session"),
                 ("wave.yaml:2", "gemini", "stricter", "Bash(a * b) is"),
                 ("wave.yaml:3", "gemini", "weaker", "paths are known by"),
                 ("wave.yaml:2", "gemini", "weaker", "notebooks are files like"),
@@ -482,13 +482,13 @@ NOT_TOLD = ("wave.yaml:3", "gemini", "ignored", "what the persona is")
         pytest.param(
             f"permissions: {{deny: ['Bash({'*?' * 300})']}}",
             GEMINI,
-            [NOT_TOLD, ("wave.yaml:3", "gemini", "weaker", "patterns of commands are"), ("wave.yaml:2", "gemini", "stricter", "a pattern is longer")],
+            [NOT_TOLD, ("wave.yaml:3", "gemini", "weaker", "command patterns are no"), ("wave.yaml:2", "gemini", "stricter", "a pattern is longer")],
             id="gemini-too-long",
         ),
         pytest.param("", "adapters: {codex: {}}\n", [], id="codex-without-lists"),
         pytest.param("preset: navigator", "adapters: {codex: {}}\n", [("wave.yaml:3", "programs", "weaker", "codex knows whole tools")], id="codex"),
         pytest.param("", "adapters: {other: {}}\n", [], id="other-without-lists"),
-        pytest.param("preset: navigator", "adapters: {other: {}}\n", [("wave.yaml:3", "programs", "ignored", "lists of tools bind")], id="other"),
+        pytest.param("preset: navigator", "adapters: {other: {}}\n", [("wave.yaml:3", "programs", "ignored", "tool lists have no")], id="other"),
         pytest.param("preset: navigator", "adapters: {claude: {}}\n", [], id="claude"),
     ],
 )
@@ -519,7 +519,7 @@ def test_settings_of_the_home_do_not_last_in_a_fence_and_without_one_a_gap_says_
 def test_what_a_session_leaves_is_said_by_the_first_program_alone() -> None:
     more = "adapters: {codex: {}, gemini: {}, opencode: {}, claude: {}}\nruntime: {fallbacks: {codex: [gemini, opencode, claude]}}\n"
     found = planned(f"personas: {{p: {{preset: navigator, adapter: codex}}}}\n{more}")
-    assert [gap.backend for gap in collect_gaps(found) if "what a session leaves" in gap.what] == ["gemini"]
+    assert [gap.backend for gap in collect_gaps(found) if "files that a session" in gap.what] == ["gemini"]
 
 
 # --- every real manifest, as if these programs worked as its personas

@@ -718,7 +718,7 @@ def test_no_name_that_would_be_replaced_is_left_in_a_hook(*, before: bool) -> No
 
 def test_what_hooks_are_worth_is_said_once() -> None:
     found = planned("personas: {p: {adapter: claude, hooks: {PreToolUse: [{command: a}, {command: b}], PostToolUse: [{command: c}]}}, q: {adapter: claude}}\n")
-    said = [gap for gap in claude.gaps(found) if "may end a hook" in gap.what]
+    said = [gap for gap in claude.gaps(found) if "may end a slow hook" in gap.what]
     assert [(gap.shell, gap.effect.value, gap.origin) for gap in said] == [("persona-p", "weaker", found.personas_origin)]
 
 
@@ -735,7 +735,7 @@ def test_what_hooks_are_worth_is_said_once() -> None:
     ],
 )
 def test_what_a_session_leaves_to_the_next_one_is_said_where_the_list_is_partial(text: str, more: str, *, said: bool) -> None:
-    assert any("what a session leaves" in gap for gap in gaps(persona(text, more), general=True)) is said
+    assert any("files that a session writes" in gap for gap in gaps(persona(text, more), general=True)) is said
 
 
 # --- what the published schema says of the keys that are used

@@ -139,7 +139,7 @@ def test_what_cannot_be_kept_without_a_look_at_the_machine_has_no_service() -> N
     assert {"h", "r"} & set(read(hidden)["services"]) == set()
     text = compose.compose_file(hidden)
     assert all(f"#   - {name} has no service" in text for name in ("h", "r"))
-    assert {gap.shell for gap in compose.gaps(hidden) if "has no service for it" in gap.what} == {"h", "r"}
+    assert {gap.shell for gap in compose.gaps(hidden) if "has no service for this shell" in gap.what} == {"h", "r"}
     every = sandbox("deny_read_paths: [secret]")
     assert read(every)["services"] == {}
     # What is no part of the project is not there anyhow; what must be there is.
@@ -206,7 +206,7 @@ def test_gaps_are_few_and_stand_in_the_head() -> None:
     assert said("") == set()
     assert said("limits: {files: 100}") == {f"{name}: ignored: with compose limits.files is the engine's own" for name in ("default", "restricted")}
     filtered = {gap.what for gap in compose.gaps(sandbox("shells: {n: {network: open}}")) if gap.shell == "n"}
-    assert "with compose there is no network: nobody outside could filter it" in filtered
+    assert "with compose the shell has no network, as compose starts no filter for it" in filtered
     text = compose.compose_file(sandbox(""))
     assert all(f"#   - {what}\n" in text for _, what, _ in compose._ALWAYS)
 

@@ -161,7 +161,7 @@ def test_what_a_client_obeys_lies_where_no_shell_writes(place: Path, kind: str, 
 
 def test_what_decides_about_a_container_lies_where_no_shell_writes(place: Path) -> None:
     granted = "    paths: [{path: ~/given, access: write, optional: true}]\n"
-    for state, said in ((place / "home/given/state", "a shell may write where"), (place / "home/other", "")):
+    for state, said in ((place / "home/given/state", "is writable in a shell"), (place / "home/other", "")):
         session = started(place, "n", granted, XDG_STATE_HOME=str(state)).session
         session.arguments.wants_print = True
         session.locate_program = lambda name: f"/nowhere/{name}"  # type: ignore[method-assign]

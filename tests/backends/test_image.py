@@ -309,16 +309,16 @@ def test_a_dockerfile_has_none_of_the_usual_faults(base: str) -> None:
 
 def test_gaps_say_who_else_decides() -> None:
     assert said(sandbox("packages: [go_1_22, terraform]", "adapters: {codex: {}}\n")) == [
-        "-: weaker: what debian:stable-slim is, on which the image of containers builds, decides whoever may move its tag",
-        "2: weaker: of @openai/codex the image of containers has whatever npm's registry gives out on the day it is built",
+        "-: weaker: the tag of the base image debian:stable-slim can be moved to another image",
+        "2: weaker: the container image gets the version of @openai/codex that npm's registry serves on the day of the build",
         "4: ignored: go_1_22 is golang-go in the image of containers, in the version that Debian has",
-        "4: ignored: terraform is not in the image of containers: Debian has no package of which that is known",
+        "4: ignored: terraform is not in the container image: wavegen knows no package of Debian for it",
     ]
     assert said(sandbox("docker_image: 'x.org/a:1'")) == [
-        "3: ignored: x.org/a:1 has the packages that it has, not those of the manifest",
-        "3: weaker: what x.org/a:1 is, decides whoever may move its tag",
+        "3: ignored: x.org/a:1 has its own packages, not those of the manifest",
+        "3: weaker: the tag of x.org/a:1 can be moved to another image",
     ]
-    assert said(sandbox(f"docker_image: 'a@sha256:{HEX}'")) == [f"3: ignored: a@sha256:{HEX} has the packages that it has, not those of the manifest"]
+    assert said(sandbox(f"docker_image: 'a@sha256:{HEX}'")) == [f"3: ignored: a@sha256:{HEX} has its own packages, not those of the manifest"]
     assert len(said(sandbox("docker_image: 'localhost/mine:1'"))) == 1  # as its base is ours
 
 

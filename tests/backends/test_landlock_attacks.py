@@ -295,7 +295,7 @@ def test_what_wavegen_keeps_lies_where_no_shell_writes(own: Alone, path: str) ->
     assert own.render().returncode == 0
     done = own.enter("echo", "RAN")
     assert (done.returncode, done.stdout) == (125, "")
-    assert "what wavegen keeps" in done.stderr
+    assert "wavegen's state directory" in done.stderr
 
 
 def test_nothing_of_the_launchers_own_is_written_inside(fence: Alone) -> None:

@@ -548,7 +548,7 @@ def test_scripts_are_rendered_only_where_the_manifest_says_so(tmp_path: Path) ->
     done = call("render", cwd=root)
     assert sorted(path.name for path in (root / ".wavegen/bin").glob("landlock-*")) == ["landlock-default", "landlock-n", "landlock-restricted"]
     done = call("plan", cwd=root)
-    for said in ("named sockets of the host", "Landlock knows ports and no addresses", "git's hooks and settings", "files outside whose names are known"):
+    for said in ("can connect to Unix sockets of the host", "Landlock filters by port, not by address", "git's hooks and settings", "can stat files outside"):
         assert said in done.output
 
 

@@ -260,14 +260,14 @@ def test_a_name_that_may_be_private_opens_private_addresses_to_all_and_a_gap_say
     network = of_shell(found)["network"]
     assert network["allowedDomains"] == ["a.example.com", "printer.local"]
     assert "deniedResolvedAddresses" not in network
-    assert said(found) == ["weaker: srt asks no address of one name alone: as printer.local may be private, every listed name may"]
+    assert said(found) == ["weaker: srt allows private addresses for all names or for none: as printer.local may be private, every listed name may"]
 
 
 def test_what_cannot_be_said_is_not_let_through() -> None:
     found = sandbox("default_allowed_domains: ['*.dev', '[2606:4700::1111]', {host: nas, allow_private: true}, ok.example.com]")
     assert of_shell(found)["network"]["allowedDomains"] == ["ok.example.com"]
-    assert [text for text in said(found) if "cannot say" in text] == [
-        "stricter: srt cannot say *.dev, [2606:4700::1111], nas, or what denies part of it: not let through"
+    assert [text for text in said(found) if "cannot express" in text] == [
+        "stricter: srt cannot express *.dev, [2606:4700::1111], nas, or a denial of a part of it, and does not allow it"
     ]
 
 
@@ -283,7 +283,7 @@ def test_a_denial_that_cannot_be_said_takes_what_it_is_about() -> None:
 @pytest.mark.parametrize(
     ("entry", "gap"),
     [
-        ("limits: {pids: 100}", "ignored: srt bounds nothing"),
+        ("limits: {pids: 100}", "ignored: srt sets no limits"),
         ("seccomp: strict", "weaker: seccomp: strict is srt's own filter"),
         ("shells: {x: {network: open}}", "stricter: with srt network: open is no network"),
         ("shells: {x: {loopback: [5432]}}", "stricter: the host's loopback ports are not reached with srt: 5432; localhost in its list would be all of them"),

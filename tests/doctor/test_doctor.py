@@ -478,8 +478,8 @@ REFUSED = "permission denied while trying to connect to the Docker daemon socket
             "docker's daemon does not answer at",
         ),
         (told("name=rootless\n" + INFO), "docker runs rootless here"),
-        (told("name=userns\n" + INFO), "docker gives its containers other users (userns-remap)"),
-        (told("name=selinux\n" + INFO), "SELinux keeps containers from the project (its label: none)"),
+        (told("name=userns\n" + INFO), "docker remaps user ids (userns-remap)"),
+        (told("name=selinux\n" + INFO), "SELinux denies containers access to the project (its label: none)"),
         (told(INFO.replace("Debian GNU/Linux 12 (bookworm)", "Docker Desktop")), "Docker Desktop runs containers in a virtual machine"),
         (told(INFO.replace("PidsLimit=true", "PidsLimit=false")), "this machine's docker cannot bound processes"),
         (told(INFO.replace("system=linux", "system=windows")), "docker runs containers of windows"),
@@ -544,7 +544,7 @@ def test_podman_of_a_user_without_further_ids(tmp_path: Path) -> None:
 def test_no_other_machine_is_asked(tmp_path: Path) -> None:
     stand_in = StandIn(variables={"HOME": "/home/me", "DOCKER_HOST": "tcp://docker.example:2375"})
     check = look(tmp_path, stand_in, DOCKER)["docker"]
-    assert check.found.startswith("docker's daemon is elsewhere (tcp)")
+    assert check.found.startswith("docker's daemon is remote (tcp)")
     assert not [argv for argv in stand_in.ran if argv[0].endswith("docker")]
 
 

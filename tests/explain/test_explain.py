@@ -369,7 +369,7 @@ def test_shells_that_say_the_same_share_a_block_and_nothing_is_coloured(tmp_path
     done = call("explain", "/etc/shadow", cwd=project(tmp_path, MANIFEST))
     assert done.status == 0
     assert done.stdout.startswith("path /etc/shadow\n  default: refused: hidden  # default: passwords; readable to real root\n    held by:   bwrap\n")
-    assert "  restricted, closed, open: refused: hidden  # default: nothing of the host is there but what follows\n" in done.stdout
+    assert "  restricted, closed, open: refused: hidden  # default: an empty root, with only the host paths listed below\n" in done.stdout
     assert "\x1b" not in done.output
 
 

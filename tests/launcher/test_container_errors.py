@@ -143,7 +143,7 @@ def test_another_engine_is_refused(machine: Machine, name: str) -> None:
     refused(machine.start(WAVEGEN_CONTAINER=name), f"WAVEGEN_CONTAINER={name} is neither docker nor podman (set it to one of them)")
 
 
-REMOTE = "docker's daemon is elsewhere"
+REMOTE = "docker's daemon is remote"
 
 
 @pytest.mark.parametrize("host", ["tcp://192.0.2.1:2375", "ssh://somebody@host", "https://x", "npipe:////./pipe/docker_engine", "fd://"])
@@ -231,15 +231,18 @@ def changed(old: str, new: str) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("info", "parts"),
     [
-        ((*INFO, "name=rootless"), ("docker runs rootless here", "WAVEGEN_CONTAINER=podman keeps you yourself")),
-        ((*INFO, "name=userns"), ("other users (userns-remap)", "WAVEGEN_CONTAINER_USERNS=host")),
-        ((*INFO, "name=selinux"), ("SELinux keeps containers from the project", "WAVEGEN_CONTAINER_LABEL=disable", "chcon -R -t container_file_t")),
+        ((*INFO, "name=rootless"), ("docker runs rootless here", "set WAVEGEN_CONTAINER=podman")),
+        ((*INFO, "name=userns"), ("remaps user ids (userns-remap)", "WAVEGEN_CONTAINER_USERNS=host")),
+        ((*INFO, "name=selinux"), ("SELinux denies containers access to the project", "WAVEGEN_CONTAINER_LABEL=disable", "chcon -R -t container_file_t")),
         (
             changed("system=", "system=linux Docker Desktop"),
             ("Docker Desktop runs containers in a virtual machine", "(start it by compose: cd .wavegen/docker && docker compose run --rm n)"),
         ),
         (changed("system=", "system=windows Windows Server 2022"), ("docker runs containers of windows Windows Server 2022 (switch it to Linux containers)",)),
-        (changed("MemoryLimit", "MemoryLimit=false"), ("cannot bound memory (let the kernel hand control groups to it: see the warnings of `docker info`)",)),
+        (
+            changed("MemoryLimit", "MemoryLimit=false"),
+            ("cannot bound memory (enable these cgroup controllers in the kernel: see the warnings of `docker info`)",),
+        ),
         (changed("PidsLimit", "PidsLimit=false"), ("cannot bound processes",)),
         (changed("CPUCfsQuota", "CPUCfsQuota=false"), ("cannot bound processors",)),
     ],
@@ -273,7 +276,7 @@ def test_what_is_left_out_on_request_reaches_the_engine(machine: Machine, info: 
 @pytest.mark.parametrize(
     ("answer", "part"),
     [
-        (said("Error: unknown flag / podman", status=125, stream=2), "is podman (say so: WAVEGEN_CONTAINER=podman)"),
+        (said("Error: unknown flag / podman", status=125, stream=2), "is podman (set WAVEGEN_CONTAINER=podman)"),
         (said('template: info:1: function "x" not define.', status=1, stream=2), "is podman"),
         (said("Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?", status=1, stream=2), "does not answer"),
         (said("Got permission denied while trying to connect to the Docker daemon socket", status=1, stream=2), "may not use docker's daemon"),
@@ -354,11 +357,11 @@ def test_an_engine_that_dies_in_the_middle(machine: Machine) -> None:
     done = machine.start()
     assert (done.returncode, done.stdout) == (125, "")
     lines = done.stderr.splitlines()
-    assert lines == ["docker: Error response from daemon: EOF.", "wavegen: error: the container did not start the command (its message stands above)"]
+    assert lines == ["docker: Error response from daemon: EOF.", "wavegen: error: the container did not start the command (see its message above)"]
     machine.stand_in(run="exit 0")
     done = machine.start()
     assert done.returncode == 125
-    assert done.stderr.splitlines() == ["wavegen: error: the container did not start the command (its message stands above)"]
+    assert done.stderr.splitlines() == ["wavegen: error: the container did not start the command (see its message above)"]
 
 
 @pytest.mark.parametrize("name", ["nothing", "default.json"])

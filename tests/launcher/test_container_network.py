@@ -349,7 +349,7 @@ def test_a_client_that_ends_early_is_believed(box: Container) -> None:
     box.instead("echo 'docker: no such image' >&2; exit 125")
     done = box.enter("true")
     assert done.returncode == 125
-    assert done.stderr.splitlines() == ["docker: no such image", "wavegen: error: the container did not start the command (its message stands above)"]
+    assert done.stderr.splitlines() == ["docker: no such image", "wavegen: error: the container did not start the command (see its message above)"]
 
 
 def test_a_state_deep_in_the_tree_works(box: Container) -> None:

@@ -551,7 +551,7 @@ def test_a_fence_file_that_became_a_link_is_refused(new) -> None:
     (made.project / "wave.yaml").symlink_to("real.yaml")
     done = made.enter("true")
     assert done.returncode == 125
-    assert "which an agent could turn elsewhere" in done.stderr
+    assert "which an agent could point to another file" in done.stderr
 
 
 def test_a_socket_is_refused_unless_it_is_meant(new) -> None:
@@ -564,7 +564,7 @@ def test_a_socket_is_refused_unless_it_is_meant(new) -> None:
     assert done.returncode == 125
     assert "is a socket" in done.stderr
     made.write("wave.yaml", paths("{path: ~/agent.sock, access: read, socket: true}"))
-    assert "acts outside the fence" in made.render().stderr
+    assert "runs outside the sandbox" in made.render().stderr
     code = "import json, os, socket; s=socket.socket(socket.AF_UNIX); s.connect(os.path.expanduser('~/agent.sock')); print(json.dumps('reached'))"
     assert made.python(code) == "reached"
     server.close()

@@ -390,7 +390,7 @@ def test_a_shell_that_is_started_inside_another_says_where_it_is(shell: str) -> 
     try:
         done = made.enter(f".wavegen/bin/{shell}", "true", shell=shell)
         assert done.returncode == 125
-        assert f"wavegen: error: this is inside the shell {shell}, which holds no other sandbox (start it outside, or write nested: true" in done.stderr
+        assert f"wavegen: error: this is inside the shell {shell}, which allows no sandbox inside it (start it outside, or write nested: true" in done.stderr
         assert "ulimit" not in done.stderr
     finally:
         made.remove()

@@ -145,7 +145,7 @@ def test_what_is_missing_is_said(changed: Callable[..., Fence], tmp_path: Path) 
     fake.chmod(0o755)
     done = subprocess.run([*in_place_of_bwrap(fake), *one.argv(SHELL, ("echo", "ran"))], cwd=one.project, env=one.environment(), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (125, "")
-    assert "does not let bwrap make namespaces" in done.stderr
+    assert "does not let bwrap create user namespaces" in done.stderr
     gone.unlink()
     done = one.enter("echo", "ran", shell=SHELL)
     assert (done.returncode, done.stdout) == (125, "")

@@ -116,7 +116,9 @@ def test_own_files_are_read_only_and_a_link_in_their_place_is_refused() -> None:
     assert {name: resolved()[f"{PROJECT}/{name}"].kind for name in ("wave.yaml", "flake.nix", "flake.lock", ".wavegen")} == dict.fromkeys(
         ("wave.yaml", "flake.nix", "flake.lock", ".wavegen"), RO_BIND
     )
-    assert "is a symlink, which an agent could turn elsewhere" in refused("", {f"{PROJECT}/flake.nix": link("other.nix"), f"{PROJECT}/other.nix": file()})
+    assert "is a symlink, which an agent could point to another file" in refused(
+        "", {f"{PROJECT}/flake.nix": link("other.nix"), f"{PROJECT}/other.nix": file()}
+    )
 
 
 def test_what_is_not_there_cannot_be_made_read_only_so_its_lack_is_an_error() -> None:

@@ -269,7 +269,7 @@ def test_a_socket_that_is_asked_for_by_name_is_granted_and_shown_as_a_gap(tmp_pa
     root = project(tmp_path, SANDBOX + "    paths: [{path: /run/docker.sock, access: read, socket: true}]\n")
     done = call("render", cwd=root)
     assert done.status == 0
-    assert "wave.yaml:4:20: gap: default, restricted: whoever answers on a socket at /run/docker.sock acts outside the fence" in done.stderr
+    assert "wave.yaml:4:20: gap: default, restricted: the server behind the socket /run/docker.sock runs outside the sandbox" in done.stderr
 
 
 # --- strings

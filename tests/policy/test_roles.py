@@ -379,7 +379,7 @@ def test_what_a_fence_would_hold_is_said_where_there_is_none(more: str) -> None:
     [persona_] = found.personas
     assert [what.partition(" ")[0] for what, _, _ in persona_.ignored] == ["allowed_domains", "deny_read_paths", "project"]
     assert all(origin.at for _, _, origin in persona_.ignored)
-    assert {gap.origin for gap in collect_gaps(found) if gap.backend == "personas" and "binds nobody" in gap.what} == {
+    assert {gap.origin for gap in collect_gaps(found) if gap.backend == "personas" and "the persona has no sandbox" in gap.what} == {
         origin for _, _, origin in persona_.ignored
     }
     assert persona("sandbox: {project: read}").ignored == ()

@@ -82,7 +82,7 @@ def test_gaps_of_every_manifest_are_listed_the_first_time_and_counted_later(tmp_
     assert "default: network: host reaches the host's loopback services" in first
     (tmp_path / "wave.yaml").write_text(MANIFEST + "runtime: {sandbox: {limits: {pids: 50}}}\n")
     later = wavegen("render", cwd=tmp_path).stderr
-    assert "wave.yaml:2:29: gap: default, restricted: limits bind all processes together only where a control group can be made" in later
+    assert "wave.yaml:2:29: gap: default, restricted: limits apply to all processes together only if a cgroup can be created" in later
     assert "network: host" not in later
     assert "more gaps, as before (wavegen plan -v lists them)" in later
     assert "network: host" in wavegen("plan", "-v", cwd=tmp_path).stdout

@@ -478,8 +478,8 @@ NO_MORE = "#!/bin/sh\necho 'bwrap: Creating new namespace failed: No space left 
     ("bwrap", "says"),
     [
         (None, "bwrap is not on the PATH"),
-        (NO_NAMESPACES, "does not let bwrap make namespaces"),
-        (NO_MORE, "does not let bwrap make namespaces"),
+        (NO_NAMESPACES, "does not let bwrap create user namespaces"),
+        (NO_MORE, "does not let bwrap create user namespaces"),
         ("#!/bin/sh\nexit 1\n", "bwrap could not build the sandbox"),
         ("#!/bin/sh\nexit 0\n", "ended with status 0 before"),
         ("#!/bin/sh\nexit 42\n", "ended with status 42 before"),
@@ -678,7 +678,7 @@ def test_landlock_that_cannot_be_starts_nothing(new: Callable[..., Fence]) -> No
     script.write_text(script.read_text() + "\n")
     assert "is not what was rendered last" in fails(fence, lambda box: box.run(["true"]))
     fence.render()
-    assert "can be read inside" in fails(fence, lambda box: box.run(["true"], env={"HOME": "/usr/lib"}))
+    assert "which the sandbox can read" in fails(fence, lambda box: box.run(["true"], env={"HOME": "/usr/lib"}))
 
 
 # --- what is asked wrongly

@@ -377,7 +377,7 @@ def test_a_machine_without_bwrap_ends_with_3_and_says_why(tmp_path: Path) -> Non
     failing.chmod(0o755)
     done = wavegen("verify", cwd=root, prefix=in_place_of_bwrap(failing))
     assert done.status == UNCHECKED, done.output
-    assert "this machine does not let bwrap make namespaces" in done.stdout.replace("\n    ", " ")
+    assert "this machine does not let bwrap create user namespaces" in done.stdout.replace("\n    ", " ")
 
 
 def test_edited_wrappers_are_not_run(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_users_podman_holds_with_a_user_namespace(rootless: Podman, site: Path
         pytest.param("nobody/has-it:1", {}, "the image nobody/has-it:1 is not here", id="no-image"),
         pytest.param("perl", {}, "python3 cannot be started inside", id="no-python"),
         pytest.param("", {"WAVEGEN_CONTAINER": "lxc"}, "is neither docker nor podman", id="another-engine"),
-        pytest.param("", {"DOCKER_HOST": "tcp://127.0.0.1:1"}, "docker's daemon is elsewhere", id="elsewhere"),
+        pytest.param("", {"DOCKER_HOST": "tcp://127.0.0.1:1"}, "docker's daemon is remote", id="elsewhere"),
     ],
 )
 def test_what_keeps_containers_from_starting_is_said(engine: Engine, image: str, variables: dict[str, str], said: str) -> None:

@@ -12,7 +12,7 @@ from wavegen.core.terminal import should_colour
 
 @click.command()
 @MANIFEST
-@click.option("--all", "everything", is_flag=True, help="Whatever the host would run or follow and was never accepted, whenever it came.")
+@click.option("--all", "everything", is_flag=True, help="All files that the host would run or follow and that were never accepted, however old.")
 @click.option("--severity", type=click.Choice(["critical", "high", "medium", "low"]), default="low", show_default=True, help="Only what is as bad, or worse.")
 @click.option("--accept", is_flag=True, help="Take what is there now for known, after you have read it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")

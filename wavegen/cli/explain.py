@@ -19,10 +19,10 @@ _KINDS = ("path", "host", "variable", "syscall", "tool")
 @click.command()
 @MANIFEST
 @click.option(
-    "-s", "--shell", "shells", metavar="SHELL", multiple=True, help="Of this shell, or persona-NAME, alone; may be repeated. Default: all shells with a fence."
+    "-s", "--shell", "shells", metavar="SHELL", multiple=True, help="Only this shell, or persona-NAME; may be repeated. Default: all shells with a fence."
 )
 @click.option("-p", "--persona", "personas", metavar="NAME", multiple=True, help="Of this persona's fence and tools; may be repeated.")
-@click.option("--kind", type=click.Choice(_KINDS), help="What WHAT is, where its form fits several.")
+@click.option("--kind", type=click.Choice(_KINDS), help="The kind of WHAT, if its form fits several kinds.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.argument("what")
 def explain(  # noqa: PLR0913  one for each option

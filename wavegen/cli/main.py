@@ -208,7 +208,7 @@ def _after_render(tree: Any, done: Iterable[Finding], *, git_add: bool) -> None:
 @MANIFEST
 @click.option("-s", "--shell", metavar="SHELL", help="The shell to run in. Default: default.")
 @click.option("-p", "--persona", metavar="NAME", help="Start the agent of a persona in its fence; COMMAND is then words for the agent.")
-@click.option("--adapter", metavar="NAME", help="Of the persona's adapters this one. Default: the first whose program is inside.")
+@click.option("--adapter", metavar="NAME", help="The adapter to start, one of the persona's. Default: the first whose program is inside.")
 @click.option("--exec", "instead", is_flag=True, help="Run COMMAND in the persona's fence in place of its agent.")
 @click.option("-b", "--backend", metavar="NAME", help="bubblewrap, docker or landlock, in place of the manifest's.")
 @click.option("--artifacts", metavar="DIR", help="With docker: what is at /artifacts, read-only. All but the output is forgotten.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @MANIFEST
 @click.option("-s", "--shell", "shells", metavar="SHELL", multiple=True, help="This shell, or persona-NAME, alone; may be repeated.")
 @click.option("-p", "--persona", "personas", metavar="NAME", multiple=True, help="This persona alone; may be repeated.")
-@click.option("-v", "--verbose", is_flag=True, help="Defaults that no line of the manifest is the cause of, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Also show defaults that no line of the manifest causes.")
 @click.option("--json", "as_json", is_flag=True, help="Everything, as JSON; with --diff, the changes.")
 @click.option("--diff", "revision", metavar="REV", help="What the manifest loosens and tightens compared with that of a git revision.")
 @click.option("--fail-on-loosening", is_flag=True, help="With --diff: exit 1 where something is loosened, or cannot be told.")

@@ -70,9 +70,11 @@ def _check_bwrap_version(machine: Machine, program: str, fences: tuple[Policy, .
     real = machine.real_path(program)
     found = f"{done.out.strip() or done.last_error_line()} at {program}" + (f" ({real})" if real != program else "")
     if machine.uid != 0 and machine.file_mode(program) & stat.S_ISUID:
-        costs = "it refuses options of the fence, and a mistake in it is root's"
+        costs = "it refuses options that the sandbox needs, and a bug in it runs as root"
         commands = (f"sudo chmod u-s {quote_bash(program)}",)
-        return weaker_check("bubblewrap", GROUP, f"{found}, setuid root", costs, remedy="take the bit away where users may make namespaces", commands=commands)
+        return weaker_check(
+            "bubblewrap", GROUP, f"{found}, setuid root", costs, remedy="remove the setuid bit if users may create user namespaces", commands=commands
+        )
     if not match:
         return failed_check("bubblewrap", GROUP, found, fences, remedy=INSTALL, said=done.said)
     if tuple(int(number or 0) for number in match.groups()) < LEAST:

@@ -119,7 +119,7 @@ def check_rendered_files(loaded: loader.Project, needs: Needs) -> Iterator[Check
         commands = ("wavegen render --diff", "wavegen render")
         yield failed_check("rendered", "project", _list_findings(compared), fences, remedy="read the difference, then render", commands=commands)
     elif edited:
-        costs = "what a shell holds is what was written into these, not what the manifest says"
+        costs = "shells enforce these edited files, not the manifest"
         commands = ("wavegen render --diff", "wavegen render")
         yield weaker_check("rendered", "project", _list_findings(edited), costs, remedy="read the difference, then render", fences=fences, commands=commands)
     else:
@@ -127,7 +127,7 @@ def check_rendered_files(loaded: loader.Project, needs: Needs) -> Iterator[Check
             "rendered",
             "project",
             _list_findings(differs),
-            "shells hold what the manifest said before",
+            "shells enforce an earlier version of the manifest",
             remedy="run wavegen render",
             fences=fences,
             commands=("wavegen render",),

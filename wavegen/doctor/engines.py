@@ -50,7 +50,7 @@ def _check_docker(machine: Machine, needs: Needs, wanted: tuple[Policy, ...]) ->
         )
     host = _docker_endpoint(machine, program)
     if host and not host.startswith("unix://"):
-        found = f"docker's daemon is elsewhere ({host.partition(':')[0]}), and would look for the project there"
+        found = f"docker's daemon is remote ({host.partition(':')[0]}) and cannot mount this project"
         return _unusable_engine("docker", found, wanted, f"use the daemon of this machine: DOCKER_HOST={SOCKET}", commands=(f"export DOCKER_HOST={SOCKET}",))
     done = machine.run_program((program, "info", "-f", INFO))
     said = f"{done.out}\n{done.said}"
@@ -79,7 +79,7 @@ def _diagnose_docker_failure(done: Done, said: str, program: str, host: str, wan
         remedy = "start it: systemctl start docker; or WAVEGEN_CONTAINER=podman, which needs none"
         return _unusable_engine("docker", f"docker's daemon does not answer at {host}", wanted, remedy, said=said, commands=("sudo systemctl start docker",))
     if "podman" in said or "define." in said:
-        found, remedy = f"the docker at {program} is podman", "say so: WAVEGEN_CONTAINER=podman"
+        found, remedy = f"the docker at {program} is podman", "set WAVEGEN_CONTAINER=podman"
         return _unusable_engine("docker", found, wanted, remedy, commands=("export WAVEGEN_CONTAINER=podman",))
     if done.late:
         return _unusable_engine("docker", "docker does not answer", wanted, "see whether it runs: docker info")
@@ -96,20 +96,20 @@ def _check_docker_info(machine: Machine, needs: Needs, program: str, said: str, 
     if not system.startswith("linux"):
         return _unusable_engine("docker", f"docker runs containers of {system}", wanted, "switch it to Linux containers")
     if any(line.startswith("name=rootless") for line in lines):
-        remedy = "WAVEGEN_CONTAINER=podman keeps you yourself; or use the daemon of the system"
+        remedy = "set WAVEGEN_CONTAINER=podman, which keeps your user id, or use the system's docker daemon"
         return _unusable_engine(
-            "docker", "docker runs rootless here: of all users inside only root is you", wanted, remedy, commands=("export WAVEGEN_CONTAINER=podman",)
+            "docker", "docker runs rootless here: your user id is root in the container", wanted, remedy, commands=("export WAVEGEN_CONTAINER=podman",)
         )
     if any(line.startswith("name=userns") for line in lines) and machine.variables.get("WAVEGEN_CONTAINER_USERNS") != "host":
-        found = "docker gives its containers other users (userns-remap), who may not write the project"
-        remedy = "WAVEGEN_CONTAINER_USERNS=host leaves that out for this one"
+        found = "docker remaps user ids (userns-remap), and the remapped user cannot write the project"
+        remedy = "set WAVEGEN_CONTAINER_USERNS=host to start this container without the remapping"
         return _unusable_engine("docker", found, wanted, remedy, commands=("export WAVEGEN_CONTAINER_USERNS=host",))
     if any(line.startswith("name=selinux") for line in lines) and (labelled := _check_selinux_label(machine, needs, wanted, "docker")):
         return labelled
     limits = (("MemoryLimit", "memory"), ("PidsLimit", "processes"), ("CPUCfsQuota", "processors"))
     unbounded = [what for name, what in limits if f"{name}=false" in lines]
     if unbounded:
-        remedy = "let the kernel hand control groups to it: see the warnings of `docker info`"
+        remedy = "enable these cgroup controllers in the kernel: see the warnings of `docker info`"
         return _unusable_engine("docker", f"this machine's docker cannot bound {' and '.join(unbounded)}", wanted, remedy)
     return passed_check("docker", GROUP, f"{program}, its daemon answers ({system.removeprefix('linux ')})")
 
@@ -122,8 +122,8 @@ def _check_selinux_label(machine: Machine, needs: Needs, wanted: tuple[Policy, .
     label = done.out.strip() if done.has_succeeded else ""
     if ":container_file_t:" in label:
         return None
-    found = f"SELinux keeps containers from the project (its label: {label or 'none'})"
-    remedy = "WAVEGEN_CONTAINER_LABEL=disable takes SELinux from this one; or label the project: chcon -R -t container_file_t ."
+    found = f"SELinux denies containers access to the project (its label: {label or 'none'})"
+    remedy = "set WAVEGEN_CONTAINER_LABEL=disable to start this container without SELinux, or label the project: chcon -R -t container_file_t ."
     return _unusable_engine(kind, found, wanted, remedy, commands=("export WAVEGEN_CONTAINER_LABEL=disable",))
 
 
@@ -149,7 +149,7 @@ def _check_podman(machine: Machine, needs: Needs, wanted: tuple[Policy, ...]) ->
         what = f"{found}, but this user has no further ids ({', '.join(lacking)})"
         return _unusable_engine("podman", what, wanted, "install uidmap and give the user ids", commands=commands)
     if not machine.file_mode("/sys/fs/cgroup/cgroup.controllers"):
-        costs = "podman bounds nothing for a user on control groups of version 1"
+        costs = "rootless podman sets no limits on cgroup version 1"
         return weaker_check("podman", GROUP, found, costs, remedy="boot with systemd.unified_cgroup_hierarchy=1", fences=wanted)
     return passed_check("podman", GROUP, f"{found}, rootless")
 

@@ -208,8 +208,12 @@ def _check_landlock(machine: Machine, needs: Needs) -> Check:
         return failed_check("landlock", GROUP, found, stopped, remedy=remedy, hopeless=True)
     second = (*needs.bubblewrap_sandboxes(), *needs.started_by(BackendName.DOCKER))
     if abi < _SCOPES:
-        lost = ["no abstract sockets and no signals to processes outside"] + (["not all writes"] if abi < _FILES else [])
-        costs = f"the second layer holds {', and '.join(lost)}" if abi else "there is no second layer behind the mounts: a mistake in them is open"
+        lost = ["abstract sockets and signals to processes outside"] + (["some writes"] if abi < _FILES else [])
+        costs = (
+            f"the second layer does not restrict {', and '.join(lost)}"
+            if abi
+            else "there is no second layer behind the mounts: nothing catches a mistake in them"
+        )
         return weaker_check("landlock", GROUP, found, costs, remedy=remedy, fences=(*second, *alone))
     if alone and abi < _SOCKETS:
         return weaker_check(

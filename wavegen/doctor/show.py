@@ -50,7 +50,7 @@ def summary_line(checks: Iterable[Check], *, manifest: bool) -> str:
         case 0:
             return f"all is there that {needed}"
         case 1:
-            return f"every shell can start; something that {needed} holds less here (wavegen doctor --fix-hints prints what mends it)"
+            return f"every shell can start, but something that {needed} is weaker here (wavegen doctor --fix-hints prints what mends it)"
         case _:
             return f"something is missing that {needed}: some cannot start here (wavegen doctor --fix-hints prints what mends it)"
 

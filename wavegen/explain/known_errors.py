@@ -79,8 +79,8 @@ def _bubblewrap_troubles() -> Iterator[Trouble]:
         program="bwrap",
         says="bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
         pattern=r"Creating new namespace failed: .*(ENOSPC|No space left)|unshare(\(.*\))?( failed)?: No space left on device",
-        cause="user.max_user_namespaces is 0, or used up, or this is inside a fence that allows no namespaces",
-        remedy="raise it; inside a fenced shell no other fence can start: use the host, or nested: true",
+        cause="user.max_user_namespaces is 0 or used up, or this is a sandbox that allows no namespaces",
+        remedy="raise user.max_user_namespaces; in a sandboxed shell, start the second sandbox on the host, or write nested: true",
         commands=("sudo sysctl -w user.max_user_namespaces=15000",),
     )
     yield Trouble(
@@ -123,8 +123,8 @@ def _bubblewrap_troubles() -> Iterator[Trouble]:
         program="bwrap",
         says="bwrap: setuid use of bubblewrap is not supported in this build",
         pattern=r"setuid use of bubblewrap is not supported",
-        cause="bwrap is setuid root, and was built to be used without",
-        remedy="take the bit away: where user namespaces are allowed it is not needed",
+        cause="bwrap is setuid root, but was built without setuid support",
+        remedy="remove the setuid bit: bwrap does not need it if user namespaces are allowed",
         commands=('sudo chmod u-s "$(command -v bwrap)"',),
     )
     yield Trouble(
@@ -141,7 +141,7 @@ def _bubblewrap_troubles() -> Iterator[Trouble]:
         program="bwrap",
         says="bwrap: Unknown option --disable-userns",
         pattern=r"bwrap: Unknown option --",
-        cause="bubblewrap is older than 0.8.0, and lacks an option that the fence is made with",
+        cause="bubblewrap is older than 0.8.0 and lacks an option that the sandbox needs",
         remedy="install bubblewrap 0.8.0 or newer, or use nix develop, which brings its own",
         commands=("nix develop",),
     )
@@ -150,8 +150,8 @@ def _bubblewrap_troubles() -> Iterator[Trouble]:
         program="bwrap",
         says="bwrap: --disable-userns requires --unshare-user",
         pattern=r"(--disable-userns|--unshare-user|--size|--perms|--overlay\S*).*(requires --unshare-user|not (permitted|supported) in setuid mode)|setuid mode",
-        cause="a setuid bwrap refuses options that the fence is made with",
-        remedy="take the bit away: where user namespaces are allowed it is not needed",
+        cause="a setuid bwrap refuses options that the sandbox needs",
+        remedy="remove the setuid bit: bwrap does not need it if user namespaces are allowed",
         commands=('sudo chmod u-s "$(command -v bwrap)"',),
     )
     yield Trouble(
@@ -185,7 +185,7 @@ def _bubblewrap_troubles() -> Iterator[Trouble]:
         says="bwrap: Can't mkdir parents for /home/me/project/.git/hooks: Not a directory",
         pattern=r"Can't (mkdir|create file at|create directory|make symlink|open) .*(Not a directory|Is a directory|Read-only file system|No such file|Permission denied)|"
         r"Can't mkdir parents|Can't create file at",
-        cause="there is no place to mount on: .git is a file (a linked worktree), a link leads out of what is shown, or what is above is read-only",
+        cause="a mount point cannot be created: .git is a file (a linked worktree), a symlink leads outside the sandbox, or the parent directory is read-only",
         remedy="the launcher resolves such places: render again; grant where the link leads, not the link",
         commands=("wavegen render",),
     )
@@ -211,8 +211,8 @@ def _sandbox_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="unfenceable",
         program="wavegen",
-        says="wavegen: error: this machine does not let bwrap make namespaces",
-        pattern=r"this machine does not let bwrap make namespaces",
+        says="wavegen: error: this machine does not let bwrap create user namespaces",
+        pattern=r"this machine does not let bwrap create user namespaces",
         cause="the kernel, AppArmor or a container forbids user namespaces",
         remedy="wavegen doctor names which, and --fix-hints prints the commands",
         commands=_DOCTOR,
@@ -220,9 +220,9 @@ def _sandbox_troubles() -> Iterator[Trouble]:
     yield Trouble(
         name="proxies-alone",
         program="wavegen",
-        says="wavegen: note: this machine lets no program but bwrap make namespaces: inside, only programs that know a proxy reach the network",
-        pattern=r"lets no program but bwrap make namespaces",
-        cause="AppArmor has a profile for bwrap and none for the python3 that the launcher is",
+        says="wavegen: note: this machine lets only bwrap create user namespaces: in the sandbox, only programs that use a proxy reach the network",
+        pattern=r"lets only bwrap create user namespaces",
+        cause="AppArmor has a profile for bwrap but none for the python3 that runs the launcher",
         remedy="allow that python3 user namespaces, or use proxies alone",
         commands=_DOCTOR,
     )
@@ -250,7 +250,7 @@ def _terminal_troubles() -> Iterator[Trouble]:
         program="sudo",
         says='sudo: The "no new privileges" flag is set, which prevents sudo from running as root.',
         pattern=r"no new privileges.? flag is set|effective uid is not 0, is \S+ on a file system with the 'nosuid'",
-        cause="nobody becomes root inside a fence",
+        cause="sudo cannot make a process root in a sandbox",
         remedy="install what is missing outside, or list it under packages",
     )
     yield Trouble(
@@ -258,7 +258,7 @@ def _terminal_troubles() -> Iterator[Trouble]:
         program="",
         says="fork: retry: Resource temporarily unavailable",
         pattern=r"fork: .*(Resource temporarily unavailable|Cannot allocate memory)|pthread_create failed|EAGAIN.*spawn|spawn .*EAGAIN",
-        cause="the bound of processes is reached",
+        cause="the limit on the number of processes is reached",
         remedy="raise limits: {pids: …} in the manifest",
     )
     yield Trouble(
@@ -266,7 +266,7 @@ def _terminal_troubles() -> Iterator[Trouble]:
         program="",
         says="mktemp: failed to create file via template '/tmp/nix-shell.x8sI3j/tmp.XXXXXXXXXX': No such file or directory",
         pattern=r"(TMPDIR|nix-shell\.\w+|/tmp/claude\S*).*(No such file or directory|ENOENT|Read-only file system|EROFS)|failed to create file via template",
-        cause="TMPDIR names a directory that is gone, or not inside",
+        cause="TMPDIR names a directory that does not exist in the sandbox",
         remedy="unset it; shells of wavegen set it to /tmp",
         commands=("unset TMPDIR TMP TEMP TEMPDIR",),
     )
@@ -304,7 +304,7 @@ def _file_troubles() -> Iterator[Trouble]:
         program="git",
         says="error: unable to unlink old '.envrc': Read-only file system",
         pattern=r"unable to (unlink old|create file|write file).*(Read-only file system|Device or resource busy)",
-        cause="the commit changes a file that is held inside, as the host runs or follows it",
+        cause="the checkout replaces a file that is read-only inside, because the host runs or follows it",
         remedy="check it out outside, or grant the path: paths: [{path: .vscode, access: write}]",
     )
     yield Trouble(
@@ -337,7 +337,7 @@ def _file_troubles() -> Iterator[Trouble]:
         program="",
         says="Invalid cross-device link (os error 18)",
         pattern=r"Invalid cross-device link|EXDEV|cross-device link not permitted",
-        cause="between what can be written and what is held each directory is a mount of its own; files cannot be renamed across",
+        cause="writable and protected directories are separate mounts; a file cannot be renamed from one mount to another",
         remedy="copy and remove (mv does), or move the grant one directory up",
     )
     yield Trouble(
@@ -365,8 +365,8 @@ def _nix_troubles() -> Iterator[Trouble]:
         program="nix",
         says="error: experimental Nix feature 'flakes' is disabled; use '--extra-experimental-features flakes' to override",
         pattern=r"experimental (Nix )?feature '?(flakes|nix-command)'? is (disabled|not enabled)|error: '(flakes?|nix-command)' is an experimental",
-        cause="flakes are switched on nowhere",
-        remedy="switch them on for this user",
+        cause="flakes are not enabled in nix.conf",
+        remedy="enable flakes for this user",
         commands=(
             'mkdir -p "${XDG_CONFIG_HOME:-$HOME/.config}/nix"',
             "echo 'extra-experimental-features = nix-command flakes' >>\"${XDG_CONFIG_HOME:-$HOME/.config}/nix/nix.conf\"",
@@ -480,7 +480,7 @@ def _network_troubles() -> Iterator[Trouble]:
         says="curl: (56) CONNECT tunnel failed, response 403",
         pattern=r"CONNECT tunnel failed, response 403|tunneling socket could not be established, statusCode=403|Proxy (CONNECT aborted|error: .*403)|ProxyError.*403|"
         r"Received HTTP code 403 from proxy",
-        cause="the shell's network does not let that name through",
+        cause="the network of the shell does not allow that host",
         remedy="wavegen log --denied shows the name and port, --suggest the line that would allow it: read it before you paste it",
         commands=("wavegen log --denied",),
     )
@@ -489,8 +489,8 @@ def _network_troubles() -> Iterator[Trouble]:
         program="",
         says="curl: (6) Could not resolve host: example.com",
         pattern=r"could not resolve host|Temporary failure in name resolution|getaddrinfo (EAI_AGAIN|ENOTFOUND)|Name or service not known",
-        cause="inside, names that the manifest does not list have no address; where only bwrap may make namespaces, none has",
-        remedy="see what was refused, and whether wavegen doctor says that the launcher makes do with proxies",
+        cause="in the sandbox, only names on the allowlist resolve; if only bwrap may create user namespaces, no name resolves",
+        remedy="see what was refused, and whether wavegen doctor reports that only proxies work",
         commands=("wavegen log --denied", "wavegen doctor"),
     )
     yield Trouble(
@@ -498,8 +498,8 @@ def _network_troubles() -> Iterator[Trouble]:
         program="node",
         says="TypeError: fetch failed",
         pattern=r"TypeError: fetch failed",
-        cause="Node's own fetch goes by no proxy unless it is told to, and names may have no address here",
-        remedy="NODE_USE_ENV_PROXY=1; and see what was refused",
+        cause="Node's fetch ignores proxy variables by default, and names may not resolve here",
+        remedy="set NODE_USE_ENV_PROXY=1, and see what was refused",
         commands=("wavegen log --denied", "export NODE_USE_ENV_PROXY=1"),
     )
 

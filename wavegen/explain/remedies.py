@@ -109,7 +109,7 @@ def _grant_path_remedy(manifest: Manifest, policy: Policy, path: HostPath, acces
         where = describe_list_key(sandbox.at, "paths", "runtime.sandbox.paths")
     socket = holds_socket(path)
     more = ", socket: true" if socket else ""
-    warning = (f"that shows the socket {socket}: whoever answers there acts outside the fence",) if socket else ()
+    warning = (f"that shows the socket {socket}: the server behind it runs outside the sandbox",) if socket else ()
     return (f"add `- {{path: {_quote_yaml(text)}, access: {access}{more}}}` to {where}", *warning)
 
 

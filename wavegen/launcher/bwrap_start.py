@@ -198,10 +198,10 @@ class BwrapStart:
         if hopeless or any(words in said for words in ("setting up uid map", "new namespace", "RTM_NEWADDR")):
             around = self.session.caller.get("WAVEGEN_SHELL")
             if around:
-                what, remedy = f"this is inside the shell {around}, which holds no other sandbox", "start it outside, or write nested: true for that shell"
+                what, remedy = f"this is inside the shell {around}, which allows no sandbox inside it", "start it outside, or write nested: true for that shell"
                 return self.session.refuse_or_fall_back(what, remedy, hopeless=hopeless)
-            return self.session.refuse_or_fall_back("this machine does not let bwrap make namespaces", _NAMESPACES, hopeless=hopeless)
-        raise CannotStartError("bwrap could not build the sandbox", "its message stands above")
+            return self.session.refuse_or_fall_back("this machine does not let bwrap create user namespaces", _NAMESPACES, hopeless=hopeless)
+        raise CannotStartError("bwrap could not build the sandbox", "see its message above")
 
     def _create_cgroups(self) -> None:
         from .cgroups import Bounds, Groups, scope_words

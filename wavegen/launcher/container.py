@@ -60,7 +60,9 @@ def run_container(session: Session) -> int:
     """Start the shell as a container and wait; the command's status. Raises CannotStartError."""
     caller, places, rules = session.caller, session.places, session.rules
     if not places.is_apart:
-        raise CannotStartError(f"a shell may write where {places.state} lies", "grant no place above it, or set XDG_STATE_HOME to another one")
+        raise CannotStartError(
+            f"wavegen's state directory {places.state} is writable in a shell", "grant no directory above it, or set XDG_STATE_HOME to a directory outside"
+        )
     engine = Engine(session)
     if not engine.program:
         return session.refuse_or_fall_back(f"{engine.kind} is not on the PATH", engine.how_to_install, hopeless=True)
@@ -267,7 +269,7 @@ class Container:
             collect_output(self)
         if started or status > 128:
             return status
-        raise CannotStartError("the container did not start the command", "its message stands above")
+        raise CannotStartError("the container did not start the command", "see its message above")
 
     def _say_banner(self) -> None:
         lines = [line for (line,) in self.rules.lists["banner"]]

@@ -46,9 +46,7 @@ def readable_system(rules: Rules) -> list[PathRule]:
 def resolve_grants(rules: Rules, places: Places, host: Host) -> tuple[Grant, ...]:
     """The project and what the manifest grants, links resolved. Raises CannotStartError for what Landlock cannot enforce, and OSError."""
     if not places.is_apart:
-        raise CannotStartError(
-            f"what wavegen keeps in {places.state} lies where a shell of this project may write", "set XDG_STATE_HOME to a directory outside"
-        )
+        raise CannotStartError(f"wavegen's state directory {places.state} is writable in a shell of this project", "set XDG_STATE_HOME to a directory outside")
     found = [Grant(places.project, rule.origin, may_write=rule.access == WRITE) for rule in rules.paths if rule.path == "."]
     for rule in rules.paths:
         if not rule.is_named or rule.access not in (READ, WRITE) or rule.path in ("~", ".") or rule.flags & {"pinned", "guarded"}:
@@ -79,9 +77,9 @@ def _grant_objections(grant: Grant, path: str, places: Places, host: Host) -> It
     real, rule = grant.path, grant.rule
     below = next((place for anchor, place in (("~", places.home), (".", places.project)) if rule and rule.path.startswith(f"{anchor}/")), "/")
     if is_within(places.home, real) or is_within(places.state, real):
-        yield f"{path} leads to {real}, which holds the home directory or what wavegen keeps", "name what is needed below it"
+        yield f"{path} leads to {real}, which contains the home directory or wavegen's state directory", "name what is needed below it"
     if is_within(real, places.state):
-        yield f"{path} leads to {real}, which is wavegen's own", "remove the entry"
+        yield f"{path} leads to {real}, which is in wavegen's state directory", "remove the entry"
     if is_within(places.project, real) and real != places.project:
         yield f"{path} leads to {real}, which holds the project", "name what is needed below it"
     if is_within(real, places.project) and not grant.may_write:
@@ -89,7 +87,7 @@ def _grant_objections(grant: Grant, path: str, places: Places, host: Host) -> It
     if not is_within(real, below) and (below != places.home or not is_within_any(real, ("/nix/store", "/gnu/store"))):
         yield f"{path} leads to {real}, outside {below}", "name the place it leads to instead"
     if S_ISSOCK(host.lstat(real).st_mode) and rule and "socket" not in rule.flags:
-        yield f"{real} is a socket: whoever answers there acts outside the sandbox", "remove it, or write socket: true"
+        yield f"{real} is a socket: the server behind it runs outside the sandbox", "remove it, or write socket: true"
 
 
 def _check_apart(rules: Rules, places: Places, host: Host, grants: Sequence[Grant]) -> None:
@@ -97,9 +95,9 @@ def _check_apart(rules: Rules, places: Places, host: Host, grants: Sequence[Gran
     shown = [*(real for rule in readable_system(rules) if (real := resolve_or_empty(host, rule.path))), *(grant.path for grant in grants)]
     for place in shown:
         if is_within(places.home, place):
-            raise CannotStartError(f"the home directory {places.home} lies in {place}, which can be read inside", "set HOME to a directory of your own")
+            raise CannotStartError(f"the home directory {places.home} is in {place}, which the sandbox can read", "set HOME to a directory of your own")
         if is_within(places.state, place):
-            what = f"what wavegen keeps in {places.state} lies in {place}, which can be read inside"
+            what = f"wavegen's state directory {places.state} is in {place}, which the sandbox can read"
             raise CannotStartError(what, "set XDG_STATE_HOME to a directory outside")
     for rule in rules.paths:
         if rule.access == HIDE and rule.is_named:

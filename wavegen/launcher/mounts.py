@@ -304,11 +304,9 @@ class _View:
                 raise CannotStartError(f"{path} does not exist", f"{self._manifest_line_of(rule)} asks for it; create it, or write optional: true")
             return
         if source == places.home:
-            raise CannotStartError(
-                f"a rule for {path} is one for the real home directory", f"{self._manifest_line_of(rule)} asks for it; name what is needed below it"
-            )
+            raise CannotStartError(f"{path} is the real home directory", f"{self._manifest_line_of(rule)} asks for it; name what is needed below it")
         if source == places.project:
-            raise CannotStartError(f"a rule for {path} is one for the project", f"{self._manifest_line_of(rule)} asks for it; write the path as .")
+            raise CannotStartError(f"{path} is the project directory", f"{self._manifest_line_of(rule)} asks for it; write the path as .")
         target = self._target_of(rule, path, source)
         for name in self._sandbox_file_paths():
             if is_within(source, name):
@@ -316,7 +314,7 @@ class _View:
         self._refuse_aliases(rule, path, source)
         if S_ISSOCK(status.st_mode) and "socket" not in rule.flags:
             raise CannotStartError(
-                f"{source} is a socket: whoever answers there acts outside the sandbox",
+                f"{source} is a socket: the server behind it runs outside the sandbox",
                 f"{self._manifest_line_of(rule)} asks for it; remove it, or write socket: true",
             )
         kind = DEV_BIND if source.startswith("/dev/") else BIND if rule.access == WRITE else RO_BIND
@@ -419,7 +417,7 @@ class _View:
                 if "required" in rule.flags:
                     raise CannotStartError(f"{path} is missing", "run wavegen render")
             elif S_ISLNK(status.st_mode):
-                raise CannotStartError(f"{path} is a symlink, which an agent could turn elsewhere", "put the file itself there")
+                raise CannotStartError(f"{path} is a symlink, which an agent could point to another file", "replace the link with the file")
             else:
                 self.put_mount(RO_BIND, path, rule.origin, path)
 
@@ -487,7 +485,7 @@ class _View:
             if failed.errno == errno.EACCES and not self.host.owns_path(above):
                 return ""
             raise CannotStartError(
-                f"whether {path} exists cannot be told, as {above} cannot be entered",
+                f"cannot check whether {path} exists: {above} is not accessible",
                 f"{self._manifest_line_of(rule)} asks to hide it; make {above} accessible",
             ) from None
 

@@ -48,7 +48,7 @@ class Places:
         if is_within(self.state, self.project):
             raise CannotStartError(f"XDG_STATE_HOME={self.state.rpartition('/')[0]} lies in the project", "set it to a directory outside")
         if is_within(self.project, self.state):
-            raise CannotStartError(f"the project {self.project} lies among what wavegen keeps", "move it into a directory of its own")
+            raise CannotStartError(f"the project {self.project} is in wavegen's state directory", "move it into a directory of its own")
         self.kept = f"{self.state}/{state_key(self.project)}"
         self.own = f"{self.kept}/{rules.setting_value('shell')}"
         self.private = self.own

@@ -28,14 +28,14 @@ HOST_ROOT = (
     *_root_path_rules(Access.HIDE, "kernel images and boot secrets", "/boot"),
     *_root_path_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/firmware", "/sys/fs/bpf", "/sys/fs/pstore"),
     *_root_path_rules(Access.HIDE, "the kernel's own interfaces, writable to real root", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"),
-    *_root_path_rules(Access.HIDE, "whoever answers there builds outside the fence", "/nix/var/nix/daemon-socket"),
+    *_root_path_rules(Access.HIDE, "the Nix daemon builds outside the sandbox", "/nix/var/nix/daemon-socket"),
     *_root_path_rules(Access.HIDE, "passwords; readable to real root", "/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd"),
-    *_root_path_rules(Access.HIDE, "who may become whom", "/etc/sudoers", "/etc/sudoers.d", "/etc/doas.conf"),
+    *_root_path_rules(Access.HIDE, "rules of sudo and doas", "/etc/sudoers", "/etc/sudoers.d", "/etc/doas.conf"),
     *_root_path_rules(Access.HIDE, "the host's private keys", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt", "/etc/krb5.keytab"),
     *_root_path_rules(Access.HIDE, "the host's private keys", *(f"/etc/ssh/ssh_host_{kind}_key" for kind in ("dsa", "ecdsa", "ed25519", "rsa"))),
     *_root_path_rules(Access.HIDE, "passwords of networks", "/etc/NetworkManager/system-connections", "/etc/wireguard", "/etc/openvpn", "/etc/ppp"),
     *_root_path_rules(Access.HIDE, "credentials of clusters and registries", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/containers/auth.json"),
-    *_root_path_rules(Access.HIDE, "names this host", "/etc/machine-id"),
+    *_root_path_rules(Access.HIDE, "identifies this host", "/etc/machine-id"),
     *_root_path_rules(Access.HIDE, "ssh does not start where files in it belong to nobody, as root's do inside", "/etc/ssh/ssh_config.d"),
     *_root_path_rules(Access.READ, "what the package manager knows is installed", "/var/lib/dpkg", "/var/lib/rpm"),
     *_root_path_rules(Access.READ, "links in /etc lead there", "/var/lib/alternatives", "/var/lib/ca-certificates"),
@@ -61,7 +61,7 @@ RESOLVERS = (
 )
 
 MINIMAL_ROOT = (
-    *_root_path_rules(Access.HIDE, "nothing of the host is there but what follows", "/", required=True),
+    *_root_path_rules(Access.HIDE, "an empty root, with only the host paths listed below", "/", required=True),
     PathRule(path=HostPath(Anchor.HOMES), access=Access.HIDE, origin=Origin("other users")),
     PathRule(path=HostPath(Anchor.AROUND), access=Access.HIDE, origin=Origin("the project's neighbours, where it lies below what is shown")),
     *_root_path_rules(Access.READ, "programs and libraries", "/usr", required=True),
@@ -74,7 +74,7 @@ MINIMAL_ROOT = (
     *_root_path_rules(Access.READ, "certificates of authorities", "/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/ca-certificates"),
     *_root_path_rules(Access.READ, "certificates of authorities", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/crypto-policies"),
     *_root_path_rules(Access.READ, "where libraries are", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d"),
-    *_root_path_rules(Access.READ, "which of several programs is meant", "/etc/alternatives"),
+    *_root_path_rules(Access.READ, "links that choose between alternative programs", "/etc/alternatives"),
     *_root_path_rules(Access.READ, "time zone", "/etc/localtime", "/etc/timezone"),
     *_root_path_rules(Access.READ, "which system this is", "/etc/os-release", "/etc/lsb-release", "/etc/debian_version"),
     *_root_path_rules(Access.READ, "settings of shells and terminals", "/etc/profile", "/etc/profile.d", "/etc/bash.bashrc", "/etc/bashrc"),
@@ -101,7 +101,7 @@ NETWORK_FILES = (
         access=Access.READ,
         required=True,
         source=HostPath(Anchor.RUNTIME, "resolv.conf"),
-        origin=Origin("names are looked up by the launcher, which knows who may be reached"),
+        origin=Origin("the launcher resolves names and applies the allowlist"),
     ),
     PathRule(
         path=HostPath(Anchor.ROOT, "etc/hosts"),
@@ -115,7 +115,7 @@ NETWORK_FILES = (
         access=Access.READ,
         required=True,
         source=HostPath(Anchor.RUNTIME, "nsswitch.conf"),
-        origin=Origin("the host's may ask services that are not there"),
+        origin=Origin("the host's file may name services that the sandbox lacks"),
     ),
 )
 """What shells see that filter their network."""
@@ -131,7 +131,7 @@ def _guard_rules() -> tuple[PathRule, ...]:
     def project_guard(tail: str, reason: str, access: Access = Access.READ) -> PathRule:
         return PathRule(path=HostPath(Anchor.PROJECT, tail), access=access, guarded=True, origin=Origin(reason))
 
-    kept = (project_guard(name, "another one in its place would have other hooks", Access.WRITE) for name in (".git", *KEPT_IN_PLACE))
+    kept = (project_guard(name, "a replaced repository would have other hooks", Access.WRITE) for name in (".git", *KEPT_IN_PLACE))
     git = (project_guard(f".git/{name}", "git on the host runs or follows it") for name in GIT_FILES)
     stores = (project_guard(f"{store}/{name}", "git on the host runs or follows it") for store in GIT_STORES for name in ("config", "hooks"))
     followed = (project_guard(pattern.removesuffix("/**"), runs) for _, _, protected, _, _, runs in ROWS for pattern in protected)
@@ -179,7 +179,7 @@ _PROXIES = (
     ("1", "NODE_USE_ENV_PROXY"),
 )
 PROXIES = tuple(
-    EnvRule(name=name, value=value, origin=Origin("for programs that ask by proxy; the others need nothing"))
+    EnvRule(name=name, value=value, origin=Origin("for programs that use a proxy; other programs need no settings"))
     for value, names in _PROXIES
     for name in names.split()
 )

@@ -108,7 +108,7 @@ def _granted_rule(entry: PathEntry, own: Mapping[str, bool], report: Report) -> 
         return None
     known = holds_socket(path)
     if known and not entry.socket:
-        what = f"'{entry.path}' shows the socket {known}: whoever answers there acts outside the fence"
+        what = f"'{entry.path}' shows the socket {known}: the server behind it runs outside the sandbox"
         report_problem(Severity.ERROR, what, "remove it, or write socket: true if that is meant")
         return None
     if path.anchor is Anchor.PROJECT and path.tail and path.tail_parts()[0] in own:

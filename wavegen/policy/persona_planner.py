@@ -311,8 +311,8 @@ def _ignored_keys(persona: Persona, adapter: Adapter | None) -> Iterator[tuple[s
     if persona.temperature is not None:
         yield "temperature has no effect: no agent has such a setting", "remove it", Origin("", persona.at.location_of("temperature"))
     if "token_scopes" in persona.at:
-        what = "token_scopes are not looked at: a token that arrives may do what it was issued for"
-        yield what, "pass a token that may do no more, or none: sandbox.env_passthrough", Origin("", persona.at.location_of("token_scopes"))
+        what = "token_scopes has no effect: a token keeps every scope that it was issued with"
+        yield what, "pass a token with fewer scopes, or none: sandbox.env_passthrough", Origin("", persona.at.location_of("token_scopes"))
     if adapter and "hooks_template" in adapter.at:
         yield "hooks_template has no effect", "write the hooks of a persona as hooks", Origin("", adapter.at.location_of("hooks_template"))
 
@@ -323,8 +323,8 @@ def _unenforced_keys(persona: Persona) -> Iterator[tuple[str, str, Origin]]:
     for key in ("allowed_domains", "deny_read_paths", "project"):
         if sandbox and key in sandbox.at:
             yield (
-                f"{key} binds nobody, as the persona has no fence",
-                "give it a shell with a fence, and remove enabled: false",
+                f"{key} has no effect: the persona has no sandbox",
+                "give it a shell with a sandbox, and remove enabled: false",
                 Origin("", sandbox.at.location_of(key)),
             )
 

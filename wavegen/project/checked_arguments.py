@@ -105,7 +105,7 @@ def connect_to_options(where: Policy, connect_to: Sequence[str]) -> list[str]:
     """Options for the wrapper: where in place of an allowed name it connects to."""
     places = checked_words(connect_to, "connect_to", '["NAME:PORT:ADDRESS:PORT"]')
     if places and not is_network_filtered(where):
-        raise UsageError(f"{where.name} has no network that is judged", "leave out connect_to, or name a shell with network: filtered or open")
+        raise UsageError(f"{where.name} has no filtered network", "leave out connect_to, or name a shell with network: filtered or open")
     return [word for place in places for word in ("--connect-to", place)]
 
 

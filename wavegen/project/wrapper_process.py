@@ -167,7 +167,7 @@ class Child:
         except ChildProcessError:
             found = None
         if found is None:
-            raise MachineError("how the command ended cannot be told", "let nothing else in this process wait for any child, as waitpid(-1) does")
+            raise MachineError("the exit status of the command is lost", "let nothing else in this process wait for any child, as waitpid(-1) does")
         self.status = found.si_status if found.si_code == os.CLD_EXITED else _KILLED + found.si_status
 
     # --- its end

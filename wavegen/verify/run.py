@@ -81,7 +81,7 @@ def verify_project(  # noqa: PLR0913  by keyword, each with a default
         differing = Tree(project.root, rendered, project.inputs).find_differences()
         if differing:
             # Not run: it would be run on the host, too, and anybody may have written it.
-            what = f"what is rendered is not what {project.plan.manifest} says: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
+            what = f"the rendered files differ from {project.plan.manifest}: {'; '.join(str(finding) for finding in differing[:_SHOWN])}"
             raise DriftError(what, "run wavegen render, and look at what it changes")
     if not project.plan.vendored and not files:
         # A throw-away project has nobody's home, in which a wavegen could be installed: there the same launcher is rendered.

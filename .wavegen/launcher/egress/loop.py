@@ -146,7 +146,7 @@ class Loop:
     # --- running
 
     def run_until_stopped(self) -> None:
-        """Until `stop` is called."""
+        """Until `stop_loop` is called."""
         while not self._stopped:
             self._run_one_turn()
 

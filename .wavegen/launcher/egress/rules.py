@@ -194,7 +194,7 @@ class Rules:
     def decide_connection(self, target: names.Target, port: int) -> Decision:
         """Whether a host may be asked on a port, by which rule, and why not: the one answer for launcher, plan, explain and probes.
 
-        Deny beats allow; names are compared by whole labels. The addresses that a name leads to are judged once they are known (`judge`).
+        Deny beats allow; names are compared by whole labels. The addresses that a name leads to are judged once they are known (`address_refusal_reason`).
         """
         for rule in self._deny.find_matching_rules(target):
             if not rule.port or rule.allows_port(port):

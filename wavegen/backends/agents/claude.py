@@ -164,21 +164,25 @@ def _tool_list_gaps(plan: Plan, persona: PersonaPolicy, found: Found) -> Iterato
         what = "commands that Claude Code takes for harmless (ls, cat, grep, git log) run whatever the list says"
         yield _make_gap(persona, Effect.WEAKER, what, "deny Bash as a whole, or hide what must not be read", plan.personas_origin)
     if any(pattern.tool == "Bash" and pattern.specifier for pattern in (*persona.denied_tools, *(hook.matcher for hook in persona.hooks))):
-        what = "a pattern of Bash is held against how a command is written: `git -C . push` and `sh -c 'git push'` are not `git push`"
-        yield _make_gap(persona, Effect.WEAKER, what, "hold it by the fence: no network, no credentials, project: read", plan.personas_origin)
+        what = "a Bash pattern is compared with the text of a command: `git -C . push` and `sh -c 'git push'` do not match `git push`"
+        yield _make_gap(persona, Effect.WEAKER, what, "restrict it by the sandbox: no network, no credentials, project: read", plan.personas_origin)
     if any("(" in rule for rule in found.allow):
-        what = (
-            "of a tool that is allowed in part the rest is refused by this list alone: --permission-mode acceptEdits adds to it, and, where the file is used "
-        )
+        what = "if a tool is allowed only in part, this list alone refuses the rest: --permission-mode acceptEdits adds to it, and, if the file is used "
         what += "without the persona's script, what ~/.claude/settings.json allows"
         yield _make_gap(persona, Effect.WEAKER, what, "deny what must never happen, or set project: read", plan.personas_origin)
 
     if persona.hooks:
         what = (
-            "hooks run where the agent's commands run: one of those may end a hook that takes time, and what a hook calls by name is found on a PATH that may"
-            " hold directories the agent wrote; the call passes then"
+            "hooks run in the same sandbox as the agent's commands: a command may end a slow hook, and a hook finds programs on a PATH that may"
+            " include directories that the agent wrote; the call is then allowed"
         )
-        yield _make_gap(persona, Effect.WEAKER, what, "call programs by their paths, and leave to the fence what must hold", plan.personas_origin)
+        yield _make_gap(
+            persona,
+            Effect.WEAKER,
+            what,
+            "call programs by absolute paths, and enforce what matters by the sandbox: project: read, allowed_domains",
+            plan.personas_origin,
+        )
 
 
 def _own_sandbox_gaps(plan: Plan, persona: PersonaPolicy) -> Iterator[Gap]:

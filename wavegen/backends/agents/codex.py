@@ -34,8 +34,8 @@ def gaps(plan: Plan) -> Iterator[Gap]:
         if restricts_tools(persona):
             what = "codex knows whole tools alone: its shell (which reads files, too), web search and sub-agents are switched off unless the whole is allowed; "
             what += "edits, what else it has, denied patterns and hooks are left to the fence"
-            yield agent_gap(NAME, persona, Effect.WEAKER, what, "let the fence hold it: project: read, allowed_domains", agent.origin)
+            yield agent_gap(NAME, persona, Effect.WEAKER, what, "restrict it by the sandbox: project: read, allowed_domains", agent.origin)
     for persona, agent in personas_with_agent(plan, AgentKind.OTHER):
         if restricts_tools(persona):
-            what = f"lists of tools bind nobody in {agent.adapter}, a program that is not known: all of its tools have what the fence lets through"
-            yield agent_gap(NAME, persona, Effect.IGNORED, what, "let the fence hold it: project: read, allowed_domains", agent.origin)
+            what = f"tool lists have no effect on {agent.adapter}, a program that wavegen does not know: its tools can do whatever the sandbox allows"
+            yield agent_gap(NAME, persona, Effect.IGNORED, what, "restrict it by the sandbox: project: read, allowed_domains", agent.origin)

@@ -206,7 +206,7 @@ def _literal_to_regex(text: str) -> str:
 def gaps(plan: Plan) -> Iterator[Gap]:
     """What Gemini CLI cannot be told of a persona."""
     for persona, agent in personas_with_agent(plan, AgentKind.GEMINI):
-        what = "what the persona is told is not read by gemini: only its settings could name the file, and it reads no settings of ours in the fence"
+        what = "gemini does not read the persona's instructions: only its settings could name the file, and it reads no settings of wavegen in the sandbox"
         remedy = "let the prompt begin with @ and the path of the persona's AGENTS.md"
         yield agent_gap(NAME, persona, Effect.IGNORED, what, remedy, agent.origin)
         yield from common_gaps(NAME, persona, agent, _SPECIFIED)
@@ -239,8 +239,8 @@ def _path_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
             yield agent_gap(NAME, persona, Effect.STRICTER, what, "write a path in the project, or an absolute one", pattern.origin)
     if shares[0].has_allowed_calls and share_of_tool(persona, "Grep").has_allowed_calls:
         for pattern in shares[0].denied:
-            what = f"{pattern} binds reading alone: searching shows lines of the file"
-            yield agent_gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the fence holds", pattern.origin)
+            what = f"{pattern} stops reading, not searching: a search shows lines of the file"
+            yield agent_gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the sandbox enforces", pattern.origin)
 
 
 def _notebook_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
@@ -248,4 +248,4 @@ def _notebook_gaps(persona: PersonaPolicy) -> Iterator[Gap]:
     if (notebook.gone or notebook.denied) and any(share_of_tool(persona, tool).has_allowed_calls for tool in EDITS[:2]):
         what = "notebooks are files like others: they are written where files are"
         origin = (notebook.gone or notebook.denied[0]).origin
-        yield agent_gap(NAME, persona, Effect.WEAKER, what, "let the fence hold it: project: read, paths", origin)
+        yield agent_gap(NAME, persona, Effect.WEAKER, what, "restrict it by the sandbox: project: read, paths", origin)

@@ -194,7 +194,7 @@ def _edit_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
     }
     if len(says) > 1:
         what = "editing and writing files are one permission: what either is allowed, both are, but for the parts that either is denied"
-        yield agent_gap(NAME, persona, Effect.WEAKER, what, "name Edit and Write alike, or let the fence hold it: project: read, paths", agent.origin)
+        yield agent_gap(NAME, persona, Effect.WEAKER, what, "name Edit and Write alike, or restrict it by the sandbox: project: read, paths", agent.origin)
 
 
 def _path_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
@@ -209,5 +209,5 @@ def _path_gaps(persona: PersonaPolicy, agent: Agent) -> Iterator[Gap]:
             yield agent_gap(NAME, persona, Effect.STRICTER, what, "write a path in the project, or an absolute one", pattern.origin)
     if shares[0].has_allowed_calls and share_of_tool(persona, "Grep").has_allowed_calls:
         for pattern in shares[0].denied:
-            what = f"{pattern} binds reading alone: searching shows lines of the file"
-            yield agent_gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the fence holds", pattern.origin)
+            what = f"{pattern} stops reading, not searching: a search shows lines of the file"
+            yield agent_gap(NAME, persona, Effect.WEAKER, what, "list it in deny_read_paths, which the sandbox enforces", pattern.origin)

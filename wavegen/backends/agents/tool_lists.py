@@ -145,16 +145,14 @@ def common_gaps(program: str, persona: PersonaPolicy, agent: Agent, specified: C
     `specified`: the tools of which the program can be allowed and denied some calls.
     """
     for hook in persona.hooks:
-        what = f"the hook is not run: {program} is given none"
-        yield agent_gap(program, persona, Effect.IGNORED, what, "let Claude Code work as this persona, or do it in a hook of git or in CI", hook.origin)
+        what = f"{program} does not run this hook: wavegen passes hooks only to Claude Code"
+        yield agent_gap(program, persona, Effect.IGNORED, what, "use Claude Code for this persona, or a git hook or CI", hook.origin)
     for patterns, allows in ((persona.allowed_tools, True), (persona.denied_tools, False)):
         for pattern in patterns:
             yield from _pattern_gaps(program, persona, pattern, specified, allows=allows)
     bash = share_of_tool(persona, "Bash")
     if bash.some or (bash.whole and bash.denied):
-        what = (
-            "patterns of commands are no barrier: what they let through may write files (git log --output=x, > x) or start other programs (find -exec, sh -c)"
-        )
+        what = "command patterns are no barrier: an allowed command may write files (git log --output=x, > x) or start other programs (find -exec, sh -c)"
         yield agent_gap(program, persona, Effect.WEAKER, what, "leave files and network to the fence: project: read, allowed_domains", agent.origin)
     yield from session_leftover_gaps(program, persona, agent, agent.origin)
 
@@ -165,9 +163,9 @@ def session_leftover_gaps(program: str, persona: PersonaPolicy, agent: Agent, or
     if agent != first or not (persona.fence.fenced and persona.fence.private_home and restricts_tools(persona)) or share_of_tool(persona, "Bash").whole:
         return
     if share_of_tool(persona, "Bash").some or any(share_of_tool(persona, tool).has_allowed_calls for tool in EDITS):
-        what = "what a session leaves in the private home (start-up files of shells, ~/.gitconfig, the agent's memory) is there when the next one starts,"
-        what += " and may run commands beyond the list, within the fence"
-        yield agent_gap(program, persona, Effect.WEAKER, what, "home: tmpfs", origin)
+        what = "files that a session writes to the private home (shell start-up files, ~/.gitconfig, the agent's memory) stay for the next one,"
+        what += " and may run commands that the list does not allow, within the sandbox"
+        yield agent_gap(program, persona, Effect.WEAKER, what, "write home: tmpfs", origin)
 
 
 _LISTED = (AgentKind.CLAUDE, AgentKind.OPENCODE, AgentKind.GEMINI)

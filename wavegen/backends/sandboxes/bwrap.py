@@ -43,23 +43,23 @@ _ALWAYS = (
         _PROJECT,
     ),
     (
-        "git hooks and settings, .envrc, tasks and agents' settings are held where they exist when the shell starts; where one is a symlink, only what it leads to",
-        "wavegen audit names those that were made; run wavegen render once in each clone, which writes .git/commondir",
+        "git hooks and settings, .envrc, editor tasks and agent settings are read-only only if they exist when the shell starts; a symlink protects only its target",
+        "wavegen audit lists new ones; run wavegen render once in each clone, which writes .git/commondir",
         _PROJECT,
     ),
     (
-        "git cannot change .git/config: no remote add, no branch tracking, no submodule init; what is held cannot be renamed, nor checked out anew",
-        "do that outside, or grant the path: paths: [{path: .vscode, access: write}]",
+        "git cannot change .git/config: no remote add, no branch tracking, no submodule init; protected files cannot be renamed, and git checkout cannot replace them",
+        "run git outside, or grant the path: paths: [{path: .vscode, access: write}]",
         _PROJECT,
     ),
     (
-        "a file that is read-only or hidden by its name stays so until the host replaces it: an editor's save, git checkout, wavegen render",
-        "end the shells of a project first; a directory holds",
+        "a read-only or hidden file loses its mount if the host replaces the file: an editor's save, git checkout, wavegen render",
+        "end the shells of a project first, or list the directory in place of the file",
         _PROJECT,
     ),
     (
-        "what is written to the terminal reaches it unfiltered: escape sequences set titles and, in some terminals, the clipboard",
-        "switch such sequences off in the terminal (OSC 52)",
+        "output reaches your terminal unfiltered: escape sequences can set its title and, in some terminals, the clipboard",
+        "disable these sequences in the terminal (OSC 52)",
         Origin("how a terminal is shared"),
     ),
     (
@@ -68,8 +68,8 @@ _ALWAYS = (
         Origin("bubblewrap makes mount points by their paths"),
     ),
     (
-        "started by root, a command can change the modes of /dev/null and its like, which are the host's own",
-        "start shells as a user",
+        "a shell started by root can change the modes of the host's /dev/null and similar devices",
+        "start shells as a normal user",
         Origin("root owns them"),
     ),
     (
@@ -110,32 +110,44 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
 
 def _filter_gaps(network: Network) -> Iterator[tuple[Effect, str, str, Origin]]:
     """What a filter by name does not hold, and what it holds more than was asked for."""
-    fronting = "of TLS on port 443 only the server's name is looked at, and of other connections nothing: a server that answers for many names"
-    yield Effect.WEAKER, f"{fronting} can be asked for any of them", "list hosts that serve only what is meant", network.origin
+    fronting = "the filter checks only the server name (SNI) of TLS on port 443, and nothing inside other connections: a server with many names (a CDN)"
+    yield Effect.WEAKER, f"{fronting} can be asked for any of them", "allow only hosts that serve nothing but what you need", network.origin
     if network.mode is NetworkMode.OPEN:
-        yield Effect.WEAKER, "network: open lets everything that can be read be sent to anybody", "list the names: network: filtered", network.origin
-        yield Effect.STRICTER, "network: open is about names: an address without one is not reached", "use a name", network.origin
+        yield (
+            Effect.WEAKER,
+            "network: open lets a command send every file that it can read to any public host",
+            "use network: filtered, and list the domains",
+            network.origin,
+        )
+        yield Effect.STRICTER, "network: open allows host names only: a bare IP address cannot be reached", "use a host name", network.origin
     for rule in network.domains:
         if rule.wildcard:
-            what = f"{rule} lets data out in the names themselves, to whoever answers for the domain"
-            yield Effect.WEAKER, what, "list the names that are needed", rule.origin
+            what = f"{rule} is a wildcard: a command can send data in the names that it looks up, to the DNS server of the domain"
+            yield Effect.WEAKER, what, "list the host names in place of the star", rule.origin
         if not rule.tls or rule.allow_no_sni:
-            yield Effect.WEAKER, f"{rule}: whom a connection on port 443 asks is not looked at", "remove the flag", rule.origin
+            yield (
+                Effect.WEAKER,
+                f"{rule}: the server name (SNI) of connections on port 443 is not checked",
+                "remove tls: false or allow_no_sni: true",
+                rule.origin,
+            )
     every = next((rule.origin for rule in network.domains if rule.port == "*"), network.origin if network.mode is NetworkMode.OPEN else None)
     if every:
-        what = "programs that know no proxy reach every port's usual ones alone (21, 22, 25, 80, 443, mail, rsync); others need HTTP_PROXY or SOCKS5"
+        what = "programs that ignore proxy settings reach only the usual ports (21, 22, 25, 80, 443, mail, rsync); other ports need HTTP_PROXY or SOCKS5"
         yield Effect.STRICTER, what, "list the port: name:5432", every
     if network.upstream:
-        what = "what HTTPS_PROXY of the host leads to looks names up itself, so that nobody judges the addresses"
-        yield Effect.WEAKER, what, "remove upstream_proxy where the host reaches the internet itself", network.upstream
-    yield Effect.STRICTER, "there is TCP alone: no QUIC, no ping, no time servers", "nothing; programs fall back to TCP", network.origin
-    where = "where a machine lets only bwrap make namespaces (AppArmor on Ubuntu), programs that know no proxy reach nothing; the shell says so"
-    yield Effect.STRICTER, where, "allow python3 user namespaces there", network.origin
+        what = "the upstream proxy (HTTPS_PROXY of the host) resolves names itself, so wavegen cannot check the addresses"
+        yield Effect.WEAKER, what, "remove upstream_proxy if the host reaches the internet without a proxy", network.upstream
+    yield Effect.STRICTER, "only TCP connections leave the sandbox: no UDP (QUIC, NTP), no ping", "no action needed: programs fall back to TCP", network.origin
+    where = (
+        "if the machine lets only bwrap create user namespaces (AppArmor on Ubuntu), programs without proxy support have no network; the shell prints a note"
+    )
+    yield Effect.STRICTER, where, "wavegen doctor --fix-hints prints an AppArmor profile for python3", network.origin
 
 
 _BOUND_TOGETHER = (
-    "limits bind all processes together only where a control group can be made (root, a systemd user manager); elsewhere memory is bounded for each alone, "
-    "processors are not, and real root's processes neither; the shell says so"
+    "limits apply to all processes together only if a cgroup can be created (by root, or a systemd user manager); otherwise memory is limited for each process, "
+    "CPUs are not limited, nor is the number of real root's processes; the shell prints a note"
 )
 
 
@@ -148,14 +160,14 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
         Effect.WEAKER,
         _BOUND_TOGETHER
         if shell.limits.written
-        else "without limits in the manifest memory is bounded for each process alone, and real root's processes are not",
-        "start it as a user of systemd, or in a container with limits" if shell.limits.written else "write limits: {pids: 4096, memory: 8g}",
+        else "without limits in the manifest, memory is limited for each process only, and the number of real root's processes is not limited",
+        "log in through systemd, or start the shell in a container with limits" if shell.limits.written else "write limits: {pids: 4096, memory: 8g}",
         shell.limits.origin,
     )
     yield gap_of_shell(
         Effect.WEAKER,
-        "the second layer (Landlock) holds what the kernel has: writes since Linux 5.13, abstract sockets and signals since 6.12; the shell says what is missing",
-        "take a newer kernel",
+        "Landlock, the second layer, enforces what the kernel supports: writes since Linux 5.13, abstract sockets and signals since 6.12; the shell prints what is missing",
+        "use Linux 6.12 or newer",
         Origin("as of what the kernel has"),
     )
     if shell.seccomp is Seccomp.OFF:
@@ -179,22 +191,22 @@ def _shell_gaps(shell: Policy) -> Iterator[Gap]:
         )
     outside = next((rule for rule in shell.paths if rule.access is Access.WRITE and rule.origin.at and rule.path.anchor is not Anchor.PROJECT), None)
     if outside:
-        what = f"{outside.path} and what else is granted for writing outside of the project is not audited; a repository there without .git/commondir is not held whole"
+        what = f"wavegen audit does not look at {outside.path} and other writable paths outside the project; a repository there without .git/commondir is only partly protected"
         yield gap_of_shell(
-            Effect.WEAKER, what, "look there yourself before you run git or a build in it; in a repository: echo ./ >.git/commondir", outside.origin
+            Effect.WEAKER, what, "check these paths yourself before you run git or a build there; in a repository: echo ./ >.git/commondir", outside.origin
         )
     for rule in shell.paths:
         if rule.socket:
-            yield gap_of_shell(Effect.WEAKER, f"whoever answers on a socket at {rule.path} acts outside the fence", "remove the entry", rule.origin)
+            yield gap_of_shell(Effect.WEAKER, f"the server behind the socket {rule.path} runs outside the sandbox", "remove the entry", rule.origin)
         if rule.origin.at and rule.access is Access.READ and is_device(rule.path):
             # The driver is asked, not the file system (mount(2), MS_RDONLY).
-            yield gap_of_shell(Effect.WEAKER, f"{rule.path} is a device: granted for reading it can be written, too", "remove the entry", rule.origin)
+            yield gap_of_shell(Effect.WEAKER, f"{rule.path} is a device: a read-only mount does not stop writes to it", "remove the entry", rule.origin)
     yield from (gap_of_shell(Effect.WEAKER, what, remedy, origin) for what, remedy, origin in _ALWAYS)
     denied = [rule for rule in shell.paths if rule.access is Access.HIDE and rule.origin.at]
     if denied:
         yield gap_of_shell(
             Effect.WEAKER,
-            "deny_read_paths hides what exists when the shell starts, and no other hard link to it",
-            "deny a directory, and put the secret there",
+            "deny_read_paths hides only paths that exist when the shell starts, and not other hard links to the same file",
+            "keep secrets in a directory, and list that directory",
             denied[0].origin,
         )

@@ -231,21 +231,21 @@ def gaps(plan: Plan) -> Iterator[Gap]:
             continue  # what it shares with its shell is said there
         left_out = next((rule for rule in shell.paths if _depends_on_machine(rule)), None)
         if left_out:
-            what = f"compose.yaml has no service for it: whether {left_out.path} is there is known only on a machine"
+            what = f"compose.yaml has no service for this shell: compose cannot check whether {left_out.path} exists"
             yield _make_gap(shell, Effect.STRICTER, what, _USE, left_out.origin)
             continue
         yield from (_make_gap(shell, effect, what, remedy, _AS_COMPOSE) for effect, what, remedy in _ALWAYS)
         if shell.network.mode is NetworkMode.HOST:
-            what = "with compose network: host is that of whatever runs the containers: its loopback, abstract sockets and LAN"
+            what = "with compose, network: host shares the network of the docker daemon's machine: its loopback, abstract sockets and LAN"
             yield _make_gap(shell, Effect.WEAKER, what, "write network: none", shell.network.origin)
         elif shell.network.mode.is_filtered:
-            yield _make_gap(shell, Effect.STRICTER, "with compose there is no network: nobody outside could filter it", _USE, shell.network.origin)
+            yield _make_gap(shell, Effect.STRICTER, "with compose the shell has no network, as compose starts no filter for it", _USE, shell.network.origin)
         if shell.limits.files != defaults.FILES:
             yield _make_gap(shell, Effect.IGNORED, "with compose limits.files is the engine's own", "set default-ulimits of the daemon", shell.limits.origin)
     for persona in plan.personas if plan.backend is BackendName.DOCKER else ():
         if persona.fence.fenced and len(persona.agents) > 1:
-            what = f"with compose {persona.agents[0].binary} is started, and none of the other adapters where it is missing"
-            yield _make_gap(persona.fence, Effect.IGNORED, what, "put it into the image", persona.origin)
+            what = f"compose starts only {persona.agents[0].binary}, and no other adapter if it is missing"
+            yield _make_gap(persona.fence, Effect.IGNORED, what, "install it in the image", persona.origin)
 
 
 def _make_gap(shell: Policy, effect: Effect, what: str, remedy: str, origin: Origin) -> Gap:

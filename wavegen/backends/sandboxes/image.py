@@ -112,14 +112,14 @@ def gaps(plan: Plan) -> Iterator[Gap]:
     """What an image has otherwise than a shell of Nix, and what others decide about it."""
     image = plan.image
     if not image.local:
-        what = f"{image.reference} has the packages that it has, not those of the manifest"
+        what = f"{image.reference} has its own packages, not those of the manifest"
         yield _make_gap(Effect.IGNORED, what, f"build {DIRECTORY}/Dockerfile under that name, or remove docker_image", image.origin)
         if not images.is_digest_pinned(image.reference):
-            what = f"what {image.reference} is, decides whoever may move its tag"
+            what = f"the tag of {image.reference} can be moved to another image"
             yield _make_gap(Effect.WEAKER, what, _pin_remedy("docker_image", image.reference), image.origin)
         return
     if not images.is_digest_pinned(image.base):
-        what = f"what {image.base} is, on which the image of containers builds, decides whoever may move its tag"
+        what = f"the tag of the base image {image.base} can be moved to another image"
         yield _make_gap(Effect.WEAKER, what, _pin_remedy("docker_base", image.base), image.base_origin)
     yield from _package_gaps(plan)
 
@@ -129,7 +129,7 @@ def _package_gaps(plan: Plan) -> Iterator[Gap]:
     distribution = distribution_of(plan.image.base)
     for one in found:
         if one.found is None:
-            what = f"{one.attribute} is not in the image of containers: {distribution.name} has no package of which that is known"
+            what = f"{one.attribute} is not in the container image: wavegen knows no package of {distribution.name} for it"
             remedy = (
                 f"name one, or none: docker_packages: {{{one.attribute}: NAME}} or {{{one.attribute}: false}}; with Nix on the host it is there all the same"
             )
@@ -140,7 +140,7 @@ def _package_gaps(plan: Plan) -> Iterator[Gap]:
     floating = [(name, one.origin) for one in found if one.found for name in one.found.npm if "@" not in name[1:]]
     if floating:
         names = ", ".join(name for name, _ in floating)
-        what = f"of {names} the image of containers has whatever npm's registry gives out on the day it is built"
+        what = f"the container image gets the version of {names} that npm's registry serves on the day of the build"
         yield _make_gap(Effect.WEAKER, what, f"write the version: docker_packages: {{ATTRIBUTE: 'npm:{floating[0][0]}@1.2.3'}}", floating[0][1])
 
 

@@ -54,12 +54,12 @@ def landlock_system_rules(shell: Policy) -> tuple[PathRule, ...]:
 _ALWAYS = (
     (
         Effect.WEAKER,
-        "the manifest, flake.nix, .wavegen, git's hooks and settings, .envrc and agents' settings can be written: of a writable directory nothing is exempt",
+        "the manifest, flake.nix, .wavegen, git's hooks and settings, .envrc and agents' settings are writable: Landlock cannot make a part of a writable directory read-only",
         "start shells by wavegen run, which refuses what was changed; look at wavegen audit before you run git, direnv or Nix outside",
     ),
     (
         Effect.WEAKER,
-        "named sockets of the host are reached before Linux 7.1: Docker, D-Bus, ssh-agent, databases, where their permissions let this user",
+        "before Linux 7.1 a command can connect to Unix sockets of the host (Docker, D-Bus, ssh-agent, databases) if their permissions allow this user",
         "stop these services, or start the shell as a user that may not use them",
     ),
     (
@@ -69,16 +69,16 @@ _ALWAYS = (
     ),
     (
         Effect.WEAKER,
-        "files outside whose names are known can be looked up (size, owner, times), and those of this user get other modes, owners, times and attributes",
-        "use bubblewrap, or a user of its own",
+        "a command can stat files outside whose path it knows (size, owner, times), and change modes, owners, times and attributes of this user's files",
+        "use bubblewrap, or start the shell as a separate user",
     ),
-    (Effect.WEAKER, "limits and priorities of this user's other programs can be lowered (prlimit)", "start the shell as a user of its own"),
+    (Effect.WEAKER, "a command can lower limits and priorities of this user's other programs (prlimit)", "start the shell as a separate user"),
     (
         Effect.WEAKER,
-        "processes are not bounded (a limit would count all of this user's), processors and what is written to TMPDIR neither; memory is for each process alone",
-        "start it in a container or a service with limits",
+        "the number of processes, CPUs and the size of TMPDIR are not limited; memory is limited for each process only",
+        "start the shell in a container or a systemd service with limits",
     ),
-    (Effect.WEAKER, "what the command started outlives the shell where the launcher itself is killed (SIGKILL)", "end the launcher with SIGTERM"),
+    (Effect.WEAKER, "processes that the command started survive if the launcher is killed with SIGKILL", "end the launcher with SIGTERM"),
     (
         Effect.STRICTER,
         "/tmp, /dev/shm, new pseudo-terminals (script, tmux) and the directory / are not there; sockets in TMPDIR may have too long a path",
@@ -95,11 +95,15 @@ def gaps(plan: Plan) -> Iterator[Gap]:
         yield from _network_gaps(shell)
         if shell.network.mode is NetworkMode.HOST:
             yield _make_gap(
-                shell, Effect.STRICTER, "of the host's system only what a minimal root holds can be read", "grant what is needed: paths", plan.backend_origin
+                shell,
+                Effect.STRICTER,
+                "only the system files of a minimal root can be read",
+                "list other files and directories under paths",
+                plan.backend_origin,
             )
         kept = [str(rule.path) for rule in shell.paths if rule.path.anchor is Anchor.HOME and rule.path.tail and rule.access is Access.SCRATCH]
         if kept and shell.private_home:
-            what = f"{', '.join(kept)} keep what a session leaves there, which the agent takes over the settings that it is handed"
+            what = f"files that a session writes to {', '.join(kept)} stay for the next one, and the agent prefers them to the settings that wavegen passes"
             yield _make_gap(shell, Effect.WEAKER, what, "write home: tmpfs, or use bubblewrap", plan.backend_origin)
         if shell.nested:
             yield _make_gap(shell, Effect.STRICTER, "nested: true has no effect: Landlock refuses mounts", "use bubblewrap", shell.origin)
@@ -117,11 +121,11 @@ def _path_gaps(shell: Policy) -> Iterator[Gap]:
     for rule in named:
         holder = next((place for place in places if place.contains_path(rule.path)), None) if rule.access is Access.HIDE else None
         if holder:
-            what = f"{rule.path} cannot be hidden: {holder} is granted, and Landlock exempts nothing of it"
-            yield _make_gap(shell, Effect.IGNORED, what, "grant what is needed beside it, or use bubblewrap", rule.origin, fatal=True)
+            what = f"{rule.path} cannot be hidden: {holder} is granted, and Landlock cannot hide a part of a granted directory"
+            yield _make_gap(shell, Effect.IGNORED, what, "grant only the other paths in that directory, or use bubblewrap", rule.origin, fatal=True)
         holder = next((place for place in writable if place.contains_path(rule.path)), None) if rule.access is Access.READ else None
         if holder:
-            what = f"{rule.path} cannot be read-only: {holder} is writable, and Landlock exempts nothing of it"
+            what = f"{rule.path} cannot be read-only: {holder} is writable, and Landlock cannot make a part of a writable directory read-only"
             yield _make_gap(shell, Effect.IGNORED, what, "remove the entry, or use bubblewrap", rule.origin, fatal=True)
         if rule.path.anchor is Anchor.HOME and rule.access is not Access.HIDE:
             what = f"{rule.path} is a link in the private home: a program that replaces the file by a new one changes the link alone"
@@ -132,11 +136,17 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
     network = shell.network
     match network.mode:
         case NetworkMode.HOST:
-            yield _make_gap(shell, Effect.WEAKER, "network: host is the host's, with its loopback and LAN", "write network: none or filtered", network.origin)
+            yield _make_gap(
+                shell,
+                Effect.WEAKER,
+                "network: host shares the network of the host, with its loopback and LAN",
+                "write network: none or filtered",
+                network.origin,
+            )
         case NetworkMode.NONE:
             pass
         case NetworkMode.OPEN | NetworkMode.FILTERED:
-            what = "Landlock knows ports and no addresses: whoever listens on the number that the shell's proxy happened to get is reached past the list"
+            what = "Landlock filters by port, not by address: a server on the same port number as the shell's proxy can be reached past the allowlist"
             yield _make_gap(shell, Effect.WEAKER, what, "use bubblewrap where data must not get out", network.origin)
-            what = "only programs that know a proxy reach the network, and none may listen, on Unix sockets neither; names are looked up by the proxy alone"
+            what = "only programs that use a proxy reach the network, only the proxy resolves names, and no program may listen on a TCP or Unix socket"
             yield _make_gap(shell, Effect.STRICTER, what, "set HTTPS_PROXY or SOCKS5 in the program, or use bubblewrap", network.origin)

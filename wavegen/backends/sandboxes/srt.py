@@ -173,7 +173,7 @@ _HOME = Origin("srt keeps the host's file system and environment")
 _ALWAYS = (
     (
         Effect.WEAKER,
-        "srt lets everything be read but known secrets, passes every variable, bounds nothing, judges names but no port and (0.0.21) no address, and guards less of what the host runs later",
+        "srt lets a command read everything but known secrets, passes every variable, sets no limits, filters names but no ports and (0.0.21) no addresses, and protects fewer files that the host runs later",
         "start it by env -i in the project's root, hide what must not be read (deny_read_paths), and look at wavegen audit afterwards",
     ),
     (
@@ -240,10 +240,10 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
         what = f"srt 0.0.21 takes no port: {_join_rules(ported)} on every port"
         yield _make_gap(shell, Effect.WEAKER, what, "use the shells of .wavegen/bin where that matters", ported[0].origin)
     if (private := _private_address_rules(allowed)) and len(private) < len(allowed):
-        what = f"srt asks no address of one name alone: as {_join_rules(private)} may be private, every listed name may"
+        what = f"srt allows private addresses for all names or for none: as {_join_rules(private)} may be private, every listed name may"
         yield _make_gap(shell, Effect.WEAKER, what, "list the address instead: {host: 10.1.2.3, allow_private: true}", private[0].origin)
     if dropped := [rule for rule in _unrefused_rules(shell) if rule not in allowed]:
-        what = f"srt cannot say {_join_rules(dropped)}, or what denies part of it: not let through"
+        what = f"srt cannot express {_join_rules(dropped)}, or a denial of a part of it, and does not allow it"
         yield _make_gap(shell, Effect.STRICTER, what, "list names with two labels behind the star, and addresses of IPv4", dropped[0].origin)
     if narrow := [rule for rule in network.denied if rule.port != "*"]:
         yield _make_gap(shell, Effect.STRICTER, f"srt 0.0.21 takes no port: {_join_rules(narrow)} denied on every port", "deny the name", narrow[0].origin)
@@ -252,7 +252,7 @@ def _network_gaps(shell: Policy) -> Iterator[Gap]:
         what = f"the host's loopback ports are not reached with srt: {ports}; localhost in its list would be all of them"
         yield _make_gap(shell, Effect.STRICTER, what, "use the shells of .wavegen/bin", shell.origin)
     if network.upstream:
-        what = "srt 0.0.21 goes through no proxy of the host's; newer versions go through it wherever HTTPS_PROXY is set, and then judge no address"
+        what = "srt 0.0.21 ignores upstream_proxy; newer versions use HTTPS_PROXY of the host if it is set, and then check no addresses"
         yield _make_gap(shell, Effect.STRICTER, what, "use a newer srt", network.upstream)
 
 
@@ -262,7 +262,7 @@ def _join_rules(rules: Iterable[DomainRule]) -> str:
 
 def _other_gaps(shell: Policy) -> Iterator[Gap]:
     if shell.limits.origin.at:
-        yield _make_gap(shell, Effect.IGNORED, "srt bounds nothing", "start it in a scope: systemd-run --user --scope -p TasksMax=…", shell.limits.origin)
+        yield _make_gap(shell, Effect.IGNORED, "srt sets no limits", "start it in a scope: systemd-run --user --scope -p TasksMax=…", shell.limits.origin)
     if shell.seccomp_origin.at and shell.seccomp is not Seccomp.OFF:
         yield _make_gap(shell, Effect.WEAKER, f"seccomp: {shell.seccomp.value} is srt's own filter", "use the shells of .wavegen/bin", shell.seccomp_origin)
     if shell.seccomp_allow:
