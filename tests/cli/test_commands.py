@@ -20,7 +20,8 @@ from nix_env import NixEnv, NixUnavailableError, pin_stub
 if TYPE_CHECKING:
     from engine import Engine
 
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+# The tutorial is gone through in its order by test_tutorial.py.
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "tutorial.md"))
 PROGRAMS = ("wavegen", ".wavegen/", "nix", "docker", "make", "pip", "cd", "eval", "mkdir", "env", ".venv/")
 
 # Where a command is run that is not run here, or cannot be.
@@ -29,8 +30,6 @@ ELSEWHERE = {
     "make test": "this run",
     "make check": "a part of this run",
     "make bench": "minutes of measuring, whose outcome is docs/performance.md",
-    "pip install .": "test_package.py::test_",
-    "cd your/project": "every test",
     "wavegen init": "test_starter.py::test_",
     "nix develop": "test_nix.py::test_the_interactive_shell_has_its_terminal_and_says_what_it_is",
     "wavegen verify --via nix": "test_verify.py::test_",

@@ -10,11 +10,15 @@ from xml.etree import ElementTree as ET
 
 from helpers import ROOT
 
+from wavegen.backends.sandboxes import docker
+from wavegen.cli.main import cli
+from wavegen.core import errors
 from wavegen.manifest.json_schema import manifest_schema
 from wavegen.manifest.yaml_nodes import Source
 from wavegen.policy.model import Access
 from wavegen.policy.planner import plan_manifest
 from wavegen.verify.catalogue import PROBES
+from wavegen.verify.model import Verdict
 
 
 def test_pages_that_are_written_are_what_the_program_says() -> None:
@@ -44,6 +48,50 @@ def test_every_probe_has_a_line_and_what_is_critical_is_held() -> None:
     assert [row[0] for row in critical if row[4] not in ("held", "")] == []
     # `default` has the host's network.
     assert [row[0] for row in critical if row[3] not in ("held", "") and not row[0].startswith("N")] == []
+
+
+def test_the_differences_of_containers_are_those_of_the_back_end() -> None:
+    lines = (ROOT / "docs/containers.md").read_text("utf-8").splitlines()
+    start = lines.index("| | in a container | so |")
+    rows = lines[start + 2 : lines.index("", start)]
+    assert rows == [f"| {effect.value} | {what} | {remedy} |" for effect, what, remedy in (*docker.DIFFERENCES, *docker.JUDGED)]
+
+
+def test_every_command_and_every_exit_status_has_a_line() -> None:
+    text = (ROOT / "docs/commands.md").read_text("utf-8")
+    assert sorted(re.findall(r"^\| `wavegen (\w+)` \| \S", text, re.MULTILINE)) == sorted(cli.commands)
+    raised = {kind.exit_code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.WavegenError)}
+    assert {int(status) for status in re.findall(r"^\| (\d+) \| \S", text, re.MULTILINE)} == {0, *raised}
+
+
+# --- our words
+
+GLOSSARY = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs/glossary.md").read_text("utf-8"), re.MULTILINE)[1:]
+
+
+def test_the_glossary_is_short_and_in_alphabetical_order() -> None:
+    words = [word.lower() for word, *_ in GLOSSARY]
+    assert 20 <= len(words) <= 30
+    assert words == sorted(set(words))
+
+
+def test_each_word_has_one_sentence_and_the_place_where_it_is_met() -> None:
+    known = {key for definition in manifest_schema()["$defs"].values() for key in definition["properties"]}
+    for word, meaning, where in GLOSSARY:
+        assert re.fullmatch(r"[A-Z].*\.", meaning), word
+        assert not re.search(r"[.!] [A-Z]", meaning), word
+        met = re.findall(r"`([^`]+)`", where)
+        assert met, word
+        for place in met:
+            verb = re.match(r"wavegen (\w+)", place)
+            assert verb is None or verb[1] in cli.commands, (word, place)
+            assert not re.fullmatch(r"[a-z_]+", place) or place in known | {"hide"}, (word, place)
+
+
+def test_the_glossary_names_each_verdict() -> None:
+    meanings = {word: meaning for word, meaning, _ in GLOSSARY}
+    assert {verdict.value for verdict in Verdict} <= set(meanings)
+    assert all(verdict.value in meanings["verdict"] for verdict in Verdict)
 
 
 # --- coming from something else

@@ -169,7 +169,7 @@ def _allowed_rules(shell: Policy) -> tuple[DomainRule, ...]:
 # --- what it does not hold
 
 _HOME = Origin("srt keeps the host's file system and environment")
-# Few and short, as most do not use srt: the README says more.
+# Few and short, as most do not use srt: docs/srt.md says more.
 _ALWAYS = (
     (
         Effect.WEAKER,
