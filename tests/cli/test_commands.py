@@ -29,6 +29,7 @@ ELSEWHERE = {
     "make test": "this run",
     "make check": "a part of this run",
     "make bench": "minutes of measuring, whose outcome is docs/performance.md",
+    "make site": "test_site.py::test_every_page_of_docs_is_built",
     "pip install .": "test_package.py::test_",
     "cd your/project": "every test",
     "wavegen init": "test_starter.py::test_",
