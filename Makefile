@@ -1,5 +1,6 @@
 # make demo: what the fence lets through and what it stops.   make test: all tests.   make check: the quick ones.   make bench: how fast it is.
-.PHONY: demo test check bench lint
+# make site: the documentation as a website in site/.
+.PHONY: demo test check bench lint site
 
 demo:
 	@scripts/setup demo
@@ -20,3 +21,7 @@ lint:
 bench:
 	@scripts/setup demo
 	@.venv/bin/python bench/run.py
+
+site:
+	@scripts/setup site
+	@NO_MKDOCS_2_WARNING=1 .venv/site/bin/mkdocs build --strict

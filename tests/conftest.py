@@ -17,7 +17,8 @@ import pytest
 if TYPE_CHECKING:
     from engine import Engine, Podman
 
-_NPM = Path(__file__).resolve().parent.parent / ".venv/npm"
+_VENV = Path(__file__).resolve().parent.parent / ".venv"
+_NPM = _VENV / "npm"
 
 
 def of_npm(variable: str, place: str, name: str) -> str:
@@ -61,6 +62,7 @@ TOOLS = {
     "java": ("javac", "-version"),
     "man": ("sh", "-c", "echo .TH x 1 | man --warnings -l -"),
     "mandoc": ("sh", "-c", "echo .Dd x | mandoc"),
+    "mkdocs": (str(_VENV / "site/bin/mkdocs"), "--version"),
     "nc": ("nc", "-h"),
     "nix": ("nix-instantiate", "--eval", "--expr", "1"),
     "node": ("node", "-e", "fetch"),

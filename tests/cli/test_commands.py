@@ -30,6 +30,7 @@ ELSEWHERE = {
     "make test": "this run",
     "make check": "a part of this run",
     "make bench": "minutes of measuring, whose outcome is docs/performance.md",
+    "make site": "test_site.py::test_every_page_of_docs_is_built",
     "wavegen init": "test_starter.py::test_",
     "nix develop": "test_nix.py::test_the_interactive_shell_has_its_terminal_and_says_what_it_is",
     "wavegen verify --via nix": "test_verify.py::test_",
