@@ -1,4 +1,7 @@
-"""A hook of MkDocs (mkdocs.yml): a link from docs/ to a file of the repository, which is no page of the site, becomes plain text with the file's name."""
+"""A hook of MkDocs (mkdocs.yml): a link from docs/ to another file of the repository becomes the name of that file.
+
+The site has no page for such a file, and the project names no address at which the repository could be read.
+"""
 
 from __future__ import annotations
 

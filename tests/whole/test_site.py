@@ -105,7 +105,7 @@ def test_no_built_page_loads_anything_from_another_host(built: dict[str, Page]) 
     for name, page in built.items():
         assert len(page.loads) >= 3, name
         assert loaded_from_elsewhere(page) == [], name
-        # The theme's script asks another host for what draws a diagram, where a page has one.
+        # Where a page has a diagram, the theme's script loads the library that draws it from another host.
         assert 'class="mermaid"' not in (SITE / f"{name}.html").read_text("utf-8"), name
     styles = sorted(SITE.rglob("*.css"))
     assert len(styles) >= 3
@@ -152,7 +152,7 @@ def test_a_dead_link_and_a_page_without_a_place_end_the_build(tmp_path: Path) ->
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lists_are_written_as_the_site_reads_them(page: Path) -> None:
-    """MkDocs wants an empty line before a list, and four spaces before what belongs to an item; others are content with less, and show the same."""
+    """MkDocs wants an empty line before a list, and four spaces before what belongs to an item. Other programs read that the same way."""
     before, inside = "", False
     for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
         if not inside:
