@@ -91,8 +91,12 @@ def of_python(text: str) -> list[str]:
             case ast.Call(func=function, args=arguments, keywords=keywords):
                 name = ast.unparse(function).rpartition(".")[2]
                 found += [keyword.value for keyword in keywords if keyword.arg in ("remedy", "hint", "change", "commands")]
-                found += arguments[1:2] if name in ("cannot", "die") or name.endswith("Error") else []
-                found += arguments[2:3] if name in ("error", "warn", "_error", "_warn") else []
+                found += (
+                    arguments[1:2]
+                    if name in ("refuse_or_fall_back", "exit_cannot_start", "refuse_tree", "_refuse_start", "die") or name.endswith("Error")
+                    else []
+                )
+                found += arguments[2:3] if name in ("add_error", "add_warning", "_report_error", "_report_warning", "_report_image_error") else []
                 found += _after_effect(arguments)
             case ast.Tuple(elts=parts):
                 found += _after_effect(parts)

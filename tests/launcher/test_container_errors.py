@@ -241,7 +241,7 @@ def changed(old: str, new: str) -> tuple[str, ...]:
         (changed("system=", "system=windows Windows Server 2022"), ("docker runs containers of windows Windows Server 2022 (switch it to Linux containers)",)),
         (
             changed("MemoryLimit", "MemoryLimit=false"),
-            ("cannot bound memory (enable these cgroup controllers in the kernel: see the warnings of `docker info`)",),
+            ("cannot bound memory (enable these cgroup controllers in the kernel, see the warnings of `docker info`)",),
         ),
         (changed("PidsLimit", "PidsLimit=false"), ("cannot bound processes",)),
         (changed("CPUCfsQuota", "CPUCfsQuota=false"), ("cannot bound processors",)),

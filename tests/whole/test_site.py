@@ -131,7 +131,7 @@ def test_what_loads_from_another_host_is_seen(text: str) -> None:
 @pytest.mark.needs("mkdocs")
 def test_links_out_of_docs_are_names_of_files(built: dict[str, Page]) -> None:
     outside = {page.stem: re.findall(r"\]\(\.\./([^)#\s]+)", page.read_text("utf-8")) for page in PAGES}
-    assert sum(map(len, outside.values())) >= 4
+    assert sum(map(len, outside.values())) >= 3
     for name, files in outside.items():
         for file in files:
             assert file in "".join(built[name].text), (name, file)

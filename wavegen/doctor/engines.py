@@ -109,7 +109,7 @@ def _check_docker_info(machine: Machine, needs: Needs, program: str, said: str, 
     limits = (("MemoryLimit", "memory"), ("PidsLimit", "processes"), ("CPUCfsQuota", "processors"))
     unbounded = [what for name, what in limits if f"{name}=false" in lines]
     if unbounded:
-        remedy = "enable these cgroup controllers in the kernel: see the warnings of `docker info`"
+        remedy = "enable these cgroup controllers in the kernel, see the warnings of `docker info`"
         return _unusable_engine("docker", f"this machine's docker cannot bound {' and '.join(unbounded)}", wanted, remedy)
     return passed_check("docker", GROUP, f"{program}, its daemon answers ({system.removeprefix('linux ')})")
 

@@ -124,7 +124,7 @@ def _bubblewrap_troubles() -> Iterator[Trouble]:
         says="bwrap: setuid use of bubblewrap is not supported in this build",
         pattern=r"setuid use of bubblewrap is not supported",
         cause="bwrap is setuid root, but was built without setuid support",
-        remedy="remove the setuid bit: bwrap does not need it if user namespaces are allowed",
+        remedy="remove the setuid bit, which bwrap does not need if user namespaces are allowed",
         commands=('sudo chmod u-s "$(command -v bwrap)"',),
     )
     yield Trouble(
@@ -151,7 +151,7 @@ def _bubblewrap_troubles() -> Iterator[Trouble]:
         says="bwrap: --disable-userns requires --unshare-user",
         pattern=r"(--disable-userns|--unshare-user|--size|--perms|--overlay\S*).*(requires --unshare-user|not (permitted|supported) in setuid mode)|setuid mode",
         cause="a setuid bwrap refuses options that the sandbox needs",
-        remedy="remove the setuid bit: bwrap does not need it if user namespaces are allowed",
+        remedy="remove the setuid bit, which bwrap does not need if user namespaces are allowed",
         commands=('sudo chmod u-s "$(command -v bwrap)"',),
     )
     yield Trouble(

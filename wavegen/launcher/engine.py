@@ -195,7 +195,7 @@ class Engine:
                 words += self._label_words()
             elif line in _UNBOUNDED and (line[:3] != "CPU" or self.session.rules.setting_value("cpus")):
                 raise CannotStartError(
-                    f"this machine's docker cannot bound {_UNBOUNDED[line]}", "enable these cgroup controllers in the kernel: see the warnings of `docker info`"
+                    f"this machine's docker cannot bound {_UNBOUNDED[line]}", "enable these cgroup controllers in the kernel, see the warnings of `docker info`"
                 )
         return [*words, *self._memory_words()]
 

@@ -31,7 +31,7 @@ def start_script(script: str, words: Sequence[str]) -> NoReturn:
         _refuse_start(f"{script} is no script of a rendered project", "start .wavegen/bin/default")
     backend, prefix, kind = backends[directory]
     if f"{os.path.realpath(resources.package_directory())}/".startswith(f"{root}/"):
-        _refuse_start("this wavegen lies in the project, where commands write", "install one that does not: pipx install wavegen")
+        _refuse_start("this wavegen lies in the project, where commands write", "install it outside the project, with pipx install wavegen")
     outputs = _read_locked_digests(root)
 
     def read_verified(path: str) -> bytes:
