@@ -1,7 +1,7 @@
 """The pages of docs/ that say what the program itself knows: `python scripts/documentation.py [--check]` writes them, or says which differ.
 
-docs/manifest.md is the schema; docs/protection.md is what the policy of an empty manifest makes of every probe; docs/troubleshooting.md is the
-table of messages that `wavegen doctor --message` knows; CONTRIBUTING.md holds the table of packages.
+docs/manifest.md is the schema; docs/map.md says what becomes of each key; docs/protection.md is what the policy of an empty manifest makes of every
+probe; docs/troubleshooting.md is the table of messages that `wavegen doctor --message` knows; CONTRIBUTING.md holds the table of packages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from wavegen.verify.model import Case, Want
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
-from layers import rows_as_markdown  # noqa: E402  the tests' own table
+from layers import rows_as_markdown  # noqa: E402  the tests' own tables
+from manifest_map import OTHER_KEYWORDS, SECTIONS, Row, Section  # noqa: E402
 
 SHELLS = ("default", "restricted")
 _KINDS = {"string": "text", "integer": "number", "number": "number", "boolean": "true or false", "array": "list", "object": "mapping"}
@@ -33,6 +34,7 @@ def pages() -> Mapping[str, str]:
     """Every page that is written, by its name."""
     return {
         "docs/manifest.md": manifest(),
+        "docs/map.md": key_map(),
         "docs/protection.md": protection(),
         "docs/troubleshooting.md": troubleshooting(),
         "CONTRIBUTING.md": contributing((ROOT / "CONTRIBUTING.md").read_text("utf-8")),
@@ -57,7 +59,8 @@ def manifest() -> str:
 
 What `wave.yaml` may say, as `wavegen schema` has it for editors. Keys that are **needed** have no default. Sections that decide what is
 fenced take no unknown key; elsewhere one is a note, as the manifest may hold what other programs read. "Kept for Wave" is read by nobody
-here. `wave.sandbox.yaml` beside it may hold `runtime.sandbox` alone, for a fence that is not part of a shared manifest.
+here. `wave.sandbox.yaml` beside it may hold `runtime.sandbox` alone, for a fence that is not part of a shared manifest. What enforces a key, and
+which function does, stands in [the map](map.md).
 
 A list of names is written `[a, b]` or a line each; a mapping `{{a: 1}}` or indented.
 
@@ -118,6 +121,90 @@ def _kind(value: Mapping[str, Any]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ").strip()
+
+
+# --- what becomes of a key
+
+_PRINT = "`--print` shows"
+_COLUMNS = ("key", "policy", "rendered by", "rule or file", "read by", _PRINT, "probes")
+
+
+def key_map() -> str:
+    """The table of tests/support/manifest_map.py, a section for each mapping of the manifest."""
+    index = " · ".join(f"[{section.place or 'at the top'}](#{section.mapping.lower()})" for section in SECTIONS)
+    sections = "\n".join(map(_map_section, SECTIONS))
+    others = "".join(f"| `{word}` | {meaning} |\n" for word, meaning in OTHER_KEYWORDS.items())
+    places = sorted({place for section in SECTIONS for row in section.rows for place in (*row.rendered, *row.read)}, key=_function_label)
+    links = "".join(f"[`{_function_label(place)}`]: ../{place.partition('::')[0]}\n" for place in places)
+    return f"""\
+# From a manifest key to what enforces it
+
+Find the key, and read its row from left to right.
+
+{index}
+
+| column | |
+|---|---|
+| policy | the attribute of `Plan`, `Policy` (a shell) or `PersonaPolicy` in [policy/model.py](../wavegen/policy/model.py). [policy/planner.py](../wavegen/policy/planner.py) sets it for shells, [policy/persona_planner.py](../wavegen/policy/persona_planner.py) for personas; what holds without the key stands in [policy/defaults.py](../wavegen/policy/defaults.py) |
+| rendered by | the functions of the back ends that write it |
+| rule or file | the keyword of the line in `.wavegen/rules/SHELL`, or in `.wavegen/rules/persona-NAME`; [launcher/rules.py](../wavegen/launcher/rules.py) explains the keywords. A path is another rendered file |
+| read by | the functions of the launcher that enforce it with bubblewrap, and what else reads it. Containers are started by [container.client_command_line](../wavegen/launcher/container.py), Landlock alone by [landlock.restriction_words](../wavegen/launcher/landlock.py) with the paths of [grants.resolve_grants](../wavegen/launcher/grants.py) |
+| `--print` shows | what differs in the output of `.wavegen/bin/SHELL --print -- true`, or of `.wavegen/bin/persona-NAME --print-fence`. `--limit` is an option of [inside/restrict_and_exec.py](../wavegen/launcher/inside/restrict_and_exec.py), which starts the command inside |
+| probes | what `wavegen verify` tries because of it; [protection.md](protection.md) has their questions |
+
+`tests/whole/test_map.py` renders each key of this page, and compares.
+
+{sections}
+## Other keywords of rules
+
+| keyword | |
+|---|---|
+{others}
+{links}"""
+
+
+def _map_section(section: Section) -> str:
+    rows = [_map_cells(row) for row in section.rows]
+    # A column in which no row has anything to say is left out, and that of --print where no key changes rules.
+    shown = [number for number, _ in enumerate(_COLUMNS) if any(row[number] for row in rows)]
+    shown = [number for number in shown if _COLUMNS[number] != _PRINT or any(row.rules for row in section.rows)]
+    places = ", ".join(f"`{place}`" for place in (section.place, *section.also) if place) or "At the top"
+    lines = (_COLUMNS, ["---"] * len(_COLUMNS), *rows)
+    table = "\n".join(f"| {' | '.join(line[number] for number in shown)} |" for line in lines)
+    return f'## {places}\n\n<a id="{section.mapping.lower()}"></a>\n\n[What they mean](manifest.md#{section.mapping.lower()}).\n\n{table}\n'
+
+
+def _map_cells(row: Row) -> tuple[str, ...]:
+    key = f"`{row.key}`"
+    if row.below:
+        place = next(section.place for section in SECTIONS if section.mapping == row.below)
+        return (key, f"see [{place}](#{row.below.lower()})", "", "", "", "", "")
+    if row.unread:
+        return (key, f"none: {row.unread}", "", "", "", "", "")
+    files = (entry.partition(" ~ ")[0].partition(": ") for entry in row.files)
+    rules = [f"`{word}`" for word in row.rules] + [f"flag `{row.flag}`"] * bool(row.flag)
+    return (
+        key,
+        ", ".join(f"`{path}`" for path in row.policy),
+        ", ".join(f"[`{_function_label(place)}`]" for place in row.rendered),
+        ", ".join((*rules, *dict.fromkeys(f"{path} `{word}`" if word else path for path, _, word in files))),
+        ", ".join((*(f"[`{_function_label(place)}`]" for place in row.read), *[row.program] * bool(row.program))),
+        _cell(_printed(row)),
+        _cell(" ".join(row.probes) or f"none: {row.untried}"),
+    )
+
+
+def _function_label(place: str) -> str:
+    """A function as the page has it, which is also the name of the link to its file."""
+    path, _, name = place.partition("::")
+    module = path.removesuffix("/__init__.py").removesuffix(".py").removeprefix("wavegen/").removeprefix("launcher/")
+    return f"{module if module.startswith('egress/') else module.rpartition('/')[2]}.{name}" if name else path
+
+
+def _printed(row: Row) -> str:
+    if row.started:
+        return f"nothing; at the start `{' '.join(row.started)}`"
+    return row.shown or ", ".join(f"`{option}`" for option in row.printed) or "nothing"
 
 
 # --- what is protected

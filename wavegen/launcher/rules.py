@@ -31,7 +31,7 @@ _LISTS = {"allow": 3, "deny": 3, "loopback": 2, "env": 3, "pass": 2, "banner": 1
 """Lists of rules, and how many fields each has behind its keyword."""
 _BASE = ".wavegen/rules/base"
 SETTINGS = (
-    *("shell", "manifest", "unsandboxed", "persona", "fallback", "network", "upstream", "root", "home", "project", "seccomp", "nested"),
+    *("shell", "unsandboxed", "persona", "fallback", "network", "upstream", "root", "home", "seccomp", "nested"),
     *("pids", "files", "memory", "memory_share", "cpus", "tmpfs_size", "bounded", "image", "landlock", "private", "seccomp_landlock"),
 )
 """Keywords with one value each; see backends/sandboxes for what they say."""
