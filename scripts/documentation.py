@@ -164,7 +164,9 @@ Find the key, and read its row from left to right.
 
 
 def _map_section(section: Section) -> str:
-    rows = [_map_cells(row) for row in section.rows]
+    # Keys of several mappings have the same name: it is searched for, and found once.
+    above = f"{section.place}.".removeprefix(".").removeprefix("runtime.sandbox.")
+    rows = [_map_cells(row, above) for row in section.rows]
     # A column in which no row has anything to say is left out, and that of --print where no key changes rules.
     shown = [number for number, _ in enumerate(_COLUMNS) if any(row[number] for row in rows)]
     shown = [number for number in shown if _COLUMNS[number] != _PRINT or any(row.rules for row in section.rows)]
@@ -174,8 +176,8 @@ def _map_section(section: Section) -> str:
     return f'## {places}\n\n<a id="{section.mapping.lower()}"></a>\n\n[What they mean](manifest.md#{section.mapping.lower()}).\n\n{table}\n'
 
 
-def _map_cells(row: Row) -> tuple[str, ...]:
-    key = f"`{row.key}`"
+def _map_cells(row: Row, above: str) -> tuple[str, ...]:
+    key = f"`{above}{row.key}`"
     if row.below:
         place = next(section.place for section in SECTIONS if section.mapping == row.below)
         return (key, f"see [{place}](#{row.below.lower()})", "", "", "", "", "")

@@ -11,7 +11,7 @@ _RULES = "wavegen/backends/sandboxes/rules_file.py"
 SETTINGS, RULE, NETWORK, TEXT = (f"{_RULES}::{name}" for name in ("_setting_lines", "_rule_line", "_network_lines", "rules_text"))
 """The functions that write most lines of `.wavegen/rules/SHELL`."""
 SANDBOXES, AGENTS, PROJECT = (f"wavegen/backends/{name}" for name in ("sandboxes", "agents", "project"))
-LAUNCHER = "wavegen/launcher"
+LAUNCHER, SYSTEM_CALLS = "wavegen/launcher", "wavegen/seccomp/filters.py"
 START, MOUNTS, BWRAP, INSIDE = (f"{LAUNCHER}/{name}.py" for name in ("start", "mounts", "bwrap", "bwrap_start"))
 EGRESS, FILTERED = f"{LAUNCHER}/egress", f"{LAUNCHER}/filtered.py"
 RUN = "wavegen/project/wrappers.py"
@@ -38,7 +38,7 @@ class Row:
     policy: tuple[str, ...] = ()
     """Attributes of Plan, Policy or PersonaPolicy, dotted; `[]` stands for each entry of a tuple."""
     rendered: tuple[str, ...] = ()
-    """FILE::FUNCTION of the back ends."""
+    """FILE::FUNCTION of the back ends, or of what they are made of."""
     rules: tuple[str, ...] = ()
     """Keywords of the lines in the shell's rules, of `path` with the access behind it. None: the rules are the same with the key and without it."""
     flag: str = ""
@@ -177,7 +177,7 @@ _SANDBOX = Section(
         Row(
             key="seccomp",
             policy=("Policy.seccomp",),
-            rendered=(SETTINGS, f"{_RULES}::filter_of_shell", f"{SANDBOXES}/bwrap.py::bpf_filter_file"),
+            rendered=(SETTINGS, f"{_RULES}::filter_of_shell", f"{SYSTEM_CALLS}::filter_of", f"{SANDBOXES}/bwrap.py::bpf_filter_file"),
             rules=("seccomp",),
             files=(".wavegen/seccomp/FILTER.bpf",),
             read=(f"{INSIDE}::_session_words",),
@@ -188,7 +188,7 @@ _SANDBOX = Section(
         Row(
             key="seccomp_allow",
             policy=("Policy.seccomp_allow",),
-            rendered=(SETTINGS, f"{_RULES}::filter_of_shell", f"{SANDBOXES}/bwrap.py::bpf_filter_file"),
+            rendered=(SETTINGS, f"{_RULES}::filter_of_shell", f"{SYSTEM_CALLS}::filter_of", f"{SANDBOXES}/bwrap.py::bpf_filter_file"),
             rules=("seccomp",),
             files=(".wavegen/seccomp/FILTER.bpf",),
             read=(f"{INSIDE}::_session_words",),
@@ -418,7 +418,7 @@ _SHELL = Section(
         Row(
             key="nested",
             policy=("Policy.nested",),
-            rendered=(SETTINGS, f"{_RULES}::filter_of_shell"),
+            rendered=(SETTINGS, f"{_RULES}::filter_of_shell", f"{SYSTEM_CALLS}::filter_of"),
             rules=("nested", "seccomp", "landlock"),
             files=(".wavegen/seccomp/FILTER.bpf",),
             read=(f"{BWRAP}::option_words", f"{INSIDE}::inside_words", f"{INSIDE}::_session_words"),
