@@ -504,7 +504,7 @@ def test_an_ignored_rule_is_an_error_and_renders_nothing(tmp_path: Path, more: s
     ("kind", "said"),
     [
         ("hide", "Landlock cannot hide"),
-        ("home", "holds the home directory"),
+        ("home", "contains the home directory"),
         ("link", "is a link that a command could have made"),
         ("missing", "does not exist"),
     ],
