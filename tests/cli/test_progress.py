@@ -60,7 +60,7 @@ def test_what_is_quick_says_nothing(tmp_path: Path) -> None:
 
 SLOW = """
 import sys, time
-from wavegen import {module}
+from wavegen.{package} import {module}
 from wavegen.cli.main import main
 real = {module}.{function}
 def slow(*args, **options):
@@ -72,11 +72,16 @@ main()
 """
 
 
-@pytest.mark.parametrize(("verb", "module", "function", "what"), [("audit", "audit", "audit", "looking"), ("log", "log", "read", "reading")])
-def test_an_audit_and_a_log_that_take_long_are_waited_for(verb: str, module: str, function: str, what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("verb", "place", "function", "what"),
+    [("audit", "audit.findings", "collect_audit_findings", "looking"), ("log", "project.network_log", "read_network_log", "reading")],
+)
+def test_an_audit_and_a_log_that_take_long_are_waited_for(verb: str, place: str, function: str, what: str, tmp_path: Path) -> None:
     """As of a large project, which takes as long to make."""
     root = render_project(tmp_path, MINIMAL)
-    status, _, said = on_a_terminal(root, sys.executable, "-c", SLOW.format(verb=verb, module=module, function=function))
+    status, _, said = on_a_terminal(
+        root, sys.executable, "-c", SLOW.format(verb=verb, package=place.partition(".")[0], module=place.partition(".")[2], function=function)
+    )
     assert status == 0
     assert re.sub(r"\x1b\[[0-9;]*m", "", said).startswith(f"{WIPED}{what}: 1 s{WIPED}wavegen: note: ")
 
@@ -103,9 +108,9 @@ def test_it_counts_seconds_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_counted_is_shown_at_once_and_as_long_as_it_moves(tmp_path: Path) -> None:
-    shown = waits(tmp_path, "[(shown.count('it', n, 4), busy(0.4)) for n in (1, 2, 3, 4)]")[2]
+    shown = waits(tmp_path, "[(shown.show_count('it', n, 4), busy(0.4)) for n in (1, 2, 3, 4)]")[2]
     assert shown == "".join(f"{WIPED}it: {n} of 4 probes" for n in (1, 2, 3)) + WIPED
-    stuck = waits(tmp_path, "shown.count('it', 1, 2); busy(2.5)")[2]
+    stuck = waits(tmp_path, "shown.show_count('it', 1, 2); busy(2.5)")[2]
     assert stuck == f"{WIPED}it: 1 of 2 probes{WIPED}thinking: 2 s{WIPED}"
 
 

@@ -26,7 +26,9 @@ def _tree(directory: Path) -> dict[str, bytes]:
 def _render(directory: Path, *python_path: str) -> dict[str, bytes]:
     directory.mkdir()
     (directory / "wave.yaml").write_bytes(EXAMPLE.read_bytes())
-    code = f"import sys; sys.path[:0] = {list(python_path)!r}; import wavegen.cli.main; print(wavegen.cli.main.__file__, file=sys.stderr); wavegen.cli.main.main()"
+    code = (
+        f"import sys; sys.path[:0] = {list(python_path)!r}; import wavegen.cli.main; print(wavegen.cli.main.__file__, file=sys.stderr); wavegen.cli.main.main()"
+    )
     done = subprocess.run([sys.executable, "-P", "-c", code, "render"], cwd=directory, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     if python_path:

@@ -163,23 +163,25 @@ class InputFile:
         self.source, self._write = posix.pipe2(posix.O_CLOEXEC)
         posix.set_blocking(self._write, False)
         self._sent, self._ended = 0, False
+        self._writes = _thread.allocate_lock()
+        """Held from a write until it is counted."""
         _thread.start_new_thread(self._feed_pipe, ())
 
     def _feed_pipe(self) -> None:
         import select
 
         try:
-            while not self._ended:
-                data = posix.pread(0, _PIECE, self._start + self._sent)
-                if not data:
-                    break
-                while data and not self._ended:
-                    try:
+            data = posix.pread(0, _PIECE, self._start)
+            while data:
+                try:
+                    with self._writes:
+                        if self._ended:
+                            break
                         sent = posix.write(self._write, data)
                         self._sent += sent
-                        data = data[sent:]
-                    except BlockingIOError:
-                        select.select((), (self._write,), (), 0.5)
+                    data = data[sent:] or posix.pread(0, _PIECE, self._start + self._sent)
+                except BlockingIOError:
+                    select.select((), (self._write,), (), 0.5)
         except OSError:
             pass  # nobody reads it any more
         posix.close(self._write)
@@ -188,7 +190,8 @@ class InputFile:
         """Let the file's offset stand behind what was read, once nobody reads any more."""
         import fcntl
 
-        self._ended = True
+        with self._writes:
+            self._ended = True
         left = int.from_bytes(fcntl.ioctl(self.source, 0x541B, bytes(4)), sys.byteorder)  # FIONREAD, ioctl_tty(2)
         # A command can write into the pipe itself: it must not lead the caller back to what was read before.
         posix.lseek(0, self._start + max(0, self._sent - left), 0)
