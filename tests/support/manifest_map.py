@@ -82,17 +82,17 @@ class Section:
     rows: tuple[Row, ...]
 
 
-def sample(text: str, without: str = "") -> tuple[Sample, ...]:
+def make_samples(text: str, without: str = "") -> tuple[Sample, ...]:
     """One sample, as a row has it."""
     return (Sample(text=text, without=without),)
 
 
-def unread(key: str, why: str = "kept for Wave", text: str = "x") -> Row:
+def unread_row(key: str, why: str = "kept for Wave", text: str = "x") -> Row:
     """A key that is taken, and that nothing reads."""
-    return Row(key=key, unread=why, samples=sample(f"{key}: {text}"))
+    return Row(key=key, unread=why, samples=make_samples(f"{key}: {text}"))
 
 
-def below(key: str, section: str) -> Row:
+def section_row(key: str, section: str) -> Row:
     """A key that holds other mappings."""
     return Row(key=key, below=section)
 
@@ -129,7 +129,7 @@ _SANDBOX = Section(
             rules=("deny",),
             read=LIST,
             probes=("N16b",),
-            samples=sample("denied_domains: [b.example]"),
+            samples=make_samples("denied_domains: [b.example]"),
         ),
         Row(
             key="upstream_proxy",
@@ -138,7 +138,7 @@ _SANDBOX = Section(
             rules=("upstream",),
             read=(f"{FILTERED}::run_filtered", f"{FILTERED}::find_upstream"),
             untried=f"{_HOST_PROGRAM} proxy; tests/launcher/test_launcher.py",
-            samples=sample("upstream_proxy: true"),
+            samples=make_samples("upstream_proxy: true"),
         ),
         Row(
             key="env_passthrough",
@@ -148,9 +148,9 @@ _SANDBOX = Section(
             read=(f"{LAUNCHER}/environment.py::command_environment", f"{START}::_look_for_logins"),
             shown="nothing; variables are bwrap's own environment, never its options",
             probes=("U05", "E01", "E01c", "E02", "E03", "N11"),
-            samples=sample("env_passthrough: [GH_TOKEN, DATABASE_URL, PYTHONPATH, DISPLAY]"),
+            samples=make_samples("env_passthrough: [GH_TOKEN, DATABASE_URL, PYTHONPATH, DISPLAY]"),
         ),
-        below("paths", "PathEntry"),
+        section_row("paths", "PathEntry"),
         Row(
             key="deny_read_paths",
             policy=("Policy.paths",),
@@ -160,7 +160,7 @@ _SANDBOX = Section(
             printed=("--tmpfs", "--ro-bind"),
             shown="`--tmpfs PATH` over a directory, `--ro-bind /dev/null PATH` over a file",
             probes=("R21", "R21b", "W26"),
-            samples=sample("deny_read_paths: [x, file, /usr/bin/perl]"),
+            samples=make_samples("deny_read_paths: [x, file, /usr/bin/perl]"),
         ),
         Row(
             key="home",
@@ -171,9 +171,9 @@ _SANDBOX = Section(
             printed=("--bind", "--tmpfs"),
             shown="`--bind STATE/home HOME`, or `--tmpfs HOME`",
             probes=("R01", "R02", "R03", "R04", "R05", "W03", "W20b", "W22", "W23", "Q03"),
-            samples=sample("home: tmpfs"),
+            samples=make_samples("home: tmpfs"),
         ),
-        below("limits", "Limits"),
+        section_row("limits", "Limits"),
         Row(
             key="seccomp",
             policy=("Policy.seccomp",),
@@ -183,7 +183,7 @@ _SANDBOX = Section(
             read=(f"{INSIDE}::_session_words",),
             started=("--seccomp",),
             probes=("K01", "K02", "K03", "K04", "K05", "K09", "K10", "K11b", "K12", "K13", "K14", "K15", "K16", "N15", "T01b", "T04"),
-            samples=sample("seccomp: off"),
+            samples=make_samples("seccomp: off"),
         ),
         Row(
             key="seccomp_allow",
@@ -194,9 +194,9 @@ _SANDBOX = Section(
             read=(f"{INSIDE}::_session_words",),
             started=("--seccomp",),
             probes=("K02", "K03", "K14"),
-            samples=sample("seccomp_allow: [ptrace, bpf, perf_event_open]"),
+            samples=make_samples("seccomp_allow: [ptrace, bpf, perf_event_open]"),
         ),
-        below("shells", "Shell"),
+        section_row("shells", "Shell"),
         Row(
             key="fallback",
             policy=("Policy.fallback",),
@@ -204,7 +204,7 @@ _SANDBOX = Section(
             rules=("fallback",),
             read=(f"{START}::refuse_or_fall_back",),
             probes=("I06",),
-            samples=sample("fallback: warn"),
+            samples=make_samples("fallback: warn"),
         ),
         Row(
             key="backend",
@@ -225,7 +225,7 @@ _SANDBOX = Section(
             read=(f"{START}::_start_shell", f"{START}::run_unsandboxed", f"{RUN}::shell_of"),
             shown="nothing for shells; for a persona the command alone",
             untried="verify leaves out what has no sandbox",
-            samples=sample("enabled: false"),
+            samples=make_samples("enabled: false"),
         ),
         Row(
             key="outputs",
@@ -237,7 +237,7 @@ _SANDBOX = Section(
             program="docker, docker compose, srt, Nix",
             shown="nothing; without `flake` a missing flake.nix does not stop the start",
             untried="it is files that other programs read",
-            samples=sample("outputs: [srt]"),
+            samples=make_samples("outputs: [srt]"),
         ),
         Row(
             key="vendor",
@@ -248,7 +248,7 @@ _SANDBOX = Section(
             files=(".wavegen/launcher/start.py", ".wavegen/bin/SHELL"),
             read=("templates/stub.sh.j2",),
             untried="the same launcher starts the shell; tests/backends/test_vendor.py",
-            samples=sample("vendor: false"),
+            samples=make_samples("vendor: false"),
         ),
         Row(
             key="docker_image",
@@ -259,7 +259,7 @@ _SANDBOX = Section(
             read=(f"{LAUNCHER}/container.py::client_command_line",),
             shown="nothing; `.wavegen/docker/run-SHELL` prints it",
             untried="it is the root of a container: verify --via docker tries what is in it",
-            samples=sample("docker_image: 'a.example/b:c'"),
+            samples=make_samples("docker_image: 'a.example/b:c'"),
         ),
         Row(
             key="docker_base",
@@ -268,7 +268,7 @@ _SANDBOX = Section(
             files=(".wavegen/docker/Dockerfile: FROM",),
             program="docker build",
             untried=_SOFTWARE,
-            samples=sample("docker_base: 'alpine:3'"),
+            samples=make_samples("docker_base: 'alpine:3'"),
         ),
         Row(
             key="docker_packages",
@@ -277,7 +277,7 @@ _SANDBOX = Section(
             files=(".wavegen/docker/Dockerfile ~ other-name",),
             program="docker build",
             untried=_SOFTWARE,
-            samples=sample("packages: [go], docker_packages: {go: other-name}", "packages: [go]"),
+            samples=make_samples("packages: [go], docker_packages: {go: other-name}", "packages: [go]"),
         ),
         Row(
             key="packages",
@@ -287,7 +287,7 @@ _SANDBOX = Section(
             read=("nix/shells.nix",),
             program="docker build",
             untried=_SOFTWARE,
-            samples=sample("packages: [go]"),
+            samples=make_samples("packages: [go]"),
         ),
         Row(
             key="unfree",
@@ -296,7 +296,7 @@ _SANDBOX = Section(
             files=(f"{PLAN}: unfree",),
             read=("nix/shells.nix",),
             untried=_SOFTWARE,
-            samples=sample("unfree: [claude-code]"),
+            samples=make_samples("unfree: [claude-code]"),
         ),
         Row(
             key="package",
@@ -305,7 +305,7 @@ _SANDBOX = Section(
             files=(f"{PLAN}: package",),
             read=("nix/shells.nix",),
             untried=_SOFTWARE,
-            samples=sample("package: nix/package.nix"),
+            samples=make_samples("package: nix/package.nix"),
         ),
         Row(
             key="allow_unsandboxed_commands",
@@ -314,7 +314,7 @@ _SANDBOX = Section(
             files=(f"{PERSONA}/settings.json: allowUnsandboxedCommands",),
             program="Claude Code",
             untried="it is about Claude Code's own sandbox, in place of ours",
-            samples=sample("allow_unsandboxed_commands: true"),
+            samples=make_samples("allow_unsandboxed_commands: true"),
         ),
     ),
 )
@@ -335,7 +335,7 @@ _SHELL = Section(
             printed=("--unshare-user", "--unshare-pid", "--ro-bind"),
             shown="no option of bwrap: the command alone",
             untried="verify leaves out a shell without a sandbox, and takes `yolo` as its control",
-            samples=sample("sandbox: false"),
+            samples=make_samples("sandbox: false"),
         ),
         Row(
             key="network",
@@ -372,7 +372,7 @@ _SHELL = Section(
             rules=("deny",),
             read=LIST,
             probes=("N16b",),
-            samples=sample("network: open, denied_domains: [b.example]", "network: open"),
+            samples=make_samples("network: open, denied_domains: [b.example]", "network: open"),
         ),
         Row(
             key="loopback",
@@ -381,7 +381,7 @@ _SHELL = Section(
             rules=("loopback",),
             read=LIST,
             untried=f"{_HOST_PROGRAM} own service; tests/launcher/test_egress_live.py",
-            samples=sample("network: open, loopback: [5432]", "network: open"),
+            samples=make_samples("network: open, loopback: [5432]", "network: open"),
         ),
         Row(
             key="packages",
@@ -391,9 +391,9 @@ _SHELL = Section(
             read=("nix/shells.nix",),
             program="docker build",
             untried=_SOFTWARE,
-            samples=sample("packages: [go]"),
+            samples=make_samples("packages: [go]"),
         ),
-        below("paths", "PathEntry"),
+        section_row("paths", "PathEntry"),
         Row(
             key="deny_read_paths",
             policy=("Policy.paths",),
@@ -403,7 +403,7 @@ _SHELL = Section(
             printed=("--tmpfs", "--ro-bind"),
             shown="`--tmpfs PATH` over a directory, `--ro-bind /dev/null PATH` over a file",
             probes=("R21", "R21b", "W26"),
-            samples=sample("deny_read_paths: [x, file, /usr/bin/perl]"),
+            samples=make_samples("deny_read_paths: [x, file, /usr/bin/perl]"),
         ),
         Row(
             key="env_passthrough",
@@ -413,7 +413,7 @@ _SHELL = Section(
             read=(f"{LAUNCHER}/environment.py::command_environment", f"{START}::_look_for_logins"),
             shown="nothing; variables are bwrap's own environment, never its options",
             probes=("U05", "E01", "E01c", "E02", "E03", "N11"),
-            samples=sample("env_passthrough: [GH_TOKEN, DATABASE_URL, PYTHONPATH, DISPLAY]"),
+            samples=make_samples("env_passthrough: [GH_TOKEN, DATABASE_URL, PYTHONPATH, DISPLAY]"),
         ),
         Row(
             key="nested",
@@ -425,7 +425,7 @@ _SHELL = Section(
             printed=("--disable-userns",),
             shown="no `--disable-userns`",
             probes=("P07", "P08", "K14"),
-            samples=sample("nested: true"),
+            samples=make_samples("nested: true"),
         ),
     ),
 )
@@ -475,7 +475,7 @@ _PATHS = Section(
             read=(f"{MOUNTS}::_grant_path",),
             shown="nothing; a required path that is missing ends the start",
             untried="nothing starts without the path; tests/launcher/test_mounts.py",
-            samples=sample("path: x, access: read, optional: true", "path: x, access: read"),
+            samples=make_samples("path: x, access: read, optional: true", "path: x, access: read"),
         ),
         Row(
             key="socket",
@@ -486,7 +486,7 @@ _PATHS = Section(
             read=(f"{MOUNTS}::_grant_path",),
             shown="nothing; a socket without it ends the start",
             probes=("N10",),
-            samples=sample("path: x, access: read, socket: true", "path: x, access: read"),
+            samples=make_samples("path: x, access: read, socket: true", "path: x, access: read"),
         ),
     ),
 )
@@ -504,7 +504,7 @@ _DOMAINS = Section(
             rules=("allow",),
             read=LIST,
             probes=("N16c", "N16d", "N16g", "U13"),
-            samples=sample("host: b.example", "host: a.example"),
+            samples=make_samples("host: b.example", "host: a.example"),
         ),
         Row(
             key="allow_private",
@@ -514,7 +514,7 @@ _DOMAINS = Section(
             flag="private",
             read=(LIST[0], f"{EGRESS}/rules.py::rule_refusal_reason"),
             untried="what is there is an intranet's; tests/launcher/test_egress_live.py",
-            samples=sample("host: a.example, allow_private: true", "host: a.example"),
+            samples=make_samples("host: a.example, allow_private: true", "host: a.example"),
         ),
         Row(
             key="allow_no_sni",
@@ -524,7 +524,7 @@ _DOMAINS = Section(
             flag="no-sni",
             read=(LIST[0], f"{EGRESS}/serve.py::_server_name_refusal"),
             untried="N16g asks for another server, which stays refused; tests/launcher/test_egress_live.py",
-            samples=sample("host: a.example, allow_no_sni: true", "host: a.example"),
+            samples=make_samples("host: a.example, allow_no_sni: true", "host: a.example"),
         ),
         Row(
             key="tls",
@@ -534,7 +534,7 @@ _DOMAINS = Section(
             flag="no-tls",
             read=(LIST[0], f"{EGRESS}/serve.py::_requires_tls_check"),
             probes=("N16g",),
-            samples=sample("host: a.example, tls: false", "host: a.example"),
+            samples=make_samples("host: a.example, tls: false", "host: a.example"),
         ),
     ),
 )
@@ -552,7 +552,7 @@ _LIMITS = Section(
             read=(f"{INSIDE}::inside_words", f"{INSIDE}::run_sandboxed_command", f"{LAUNCHER}/cgroups.py::_write_bounds"),
             started=("--limit", "nproc="),
             probes=("Q01",),
-            samples=sample("pids: 300"),
+            samples=make_samples("pids: 300"),
         ),
         Row(
             key="memory",
@@ -562,7 +562,7 @@ _LIMITS = Section(
             read=(f"{INSIDE}::granted_memory", f"{INSIDE}::inside_words", f"{INSIDE}::run_sandboxed_command", f"{LAUNCHER}/cgroups.py::_write_bounds"),
             started=("--limit", "data="),
             probes=("Q02",),
-            samples=sample("memory: 1g"),
+            samples=make_samples("memory: 1g"),
         ),
         Row(
             key="cpus",
@@ -572,7 +572,7 @@ _LIMITS = Section(
             read=(f"{INSIDE}::_create_cgroups", f"{LAUNCHER}/cgroups.py::_write_bounds"),
             shown="nothing; it is a control group's `cpu.max`",
             untried="it would take processors from whatever else runs; tests/launcher/test_limits.py",
-            samples=sample("pids: 300, cpus: 2", "pids: 300"),
+            samples=make_samples("pids: 300, cpus: 2", "pids: 300"),
         ),
         Row(
             key="files",
@@ -582,7 +582,7 @@ _LIMITS = Section(
             read=(f"{INSIDE}::inside_words",),
             started=("--limit", "nofile="),
             probes=("Q05",),
-            samples=sample("files: 300"),
+            samples=make_samples("files: 300"),
         ),
         Row(
             key="tmp",
@@ -593,7 +593,7 @@ _LIMITS = Section(
             printed=("--size",),
             shown="`--size BYTES --tmpfs PATH`",
             probes=("Q03",),
-            samples=sample("tmp: 10m"),
+            samples=make_samples("tmp: 10m"),
         ),
     ),
 )
@@ -614,7 +614,7 @@ _PERSONA_SANDBOX = Section(
             printed=("--disable-userns",),
             shown="what that shell shows, with a home of the persona's own",
             probes=("N16", "N16c", "N16d", "U13", "P07", "P08"),
-            samples=sample("shell: wide"),
+            samples=make_samples("shell: wide"),
         ),
         Row(
             key="allowed_domains",
@@ -623,7 +623,7 @@ _PERSONA_SANDBOX = Section(
             rules=("allow",),
             read=LIST,
             probes=("N16c", "N16d", "U13"),
-            samples=sample("allowed_domains: [b.example]"),
+            samples=make_samples("allowed_domains: [b.example]"),
         ),
         Row(
             key="project",
@@ -634,7 +634,7 @@ _PERSONA_SANDBOX = Section(
             printed=("--ro-bind", "--bind"),
             shown="`--ro-bind PROJECT`, or `--bind PROJECT`",
             probes=("U01", "U09", "W12b", "W13", "W14", "W16", "W18", "W27", "L08"),
-            samples=sample("project: read"),
+            samples=make_samples("project: read"),
         ),
         Row(
             key="env_passthrough",
@@ -644,7 +644,7 @@ _PERSONA_SANDBOX = Section(
             read=(f"{LAUNCHER}/environment.py::command_environment",),
             shown="nothing; variables are bwrap's own environment, never its options",
             probes=("U05", "E01c", "E02"),
-            samples=sample("env_passthrough: [ONE]"),
+            samples=make_samples("env_passthrough: [ONE]"),
         ),
         Row(
             key="deny_read_paths",
@@ -655,7 +655,7 @@ _PERSONA_SANDBOX = Section(
             printed=("--tmpfs", "--ro-bind"),
             shown="`--tmpfs PATH` over a directory, `--ro-bind /dev/null PATH` over a file",
             probes=("R21", "R21b", "W26"),
-            samples=sample("deny_read_paths: [x, file, /usr/bin/perl]"),
+            samples=make_samples("deny_read_paths: [x, file, /usr/bin/perl]"),
         ),
     ),
 )
@@ -681,7 +681,7 @@ _PERMISSIONS = Section(
             printed=("--ro-bind", "--bind"),
             shown=WITHOUT_WRITING_TOOLS,
             probes=_PROJECT_PROBES,
-            samples=sample("allowed_tools: [Read]"),
+            samples=make_samples("allowed_tools: [Read]"),
         ),
         Row(
             key="deny",
@@ -694,7 +694,7 @@ _PERMISSIONS = Section(
             printed=("--ro-bind", "--bind"),
             shown=WITHOUT_WRITING_TOOLS,
             probes=_PROJECT_PROBES,
-            samples=sample("deny: [Write, Edit, NotebookEdit, Bash]"),
+            samples=make_samples("deny: [Write, Edit, NotebookEdit, Bash]"),
         ),
     ),
 )
@@ -706,9 +706,9 @@ _PERSONAS = Section(
     frame=f"{_CLAUDE}personas: {{p: {{%s}}}}\n",
     shell="persona-p",
     rows=(
-        below("sandbox", "PersonaSandbox"),
-        below("permissions", "Permissions"),
-        below("hooks", "Hooks"),
+        section_row("sandbox", "PersonaSandbox"),
+        section_row("permissions", "Permissions"),
+        section_row("hooks", "Hooks"),
         Row(
             key="preset",
             policy=("PersonaPolicy.allowed_tools", "PersonaPolicy.denied_tools", "PersonaPolicy.fence.network.domains", "PersonaPolicy.project_writable"),
@@ -734,7 +734,7 @@ _PERSONAS = Section(
             printed=("--tmpfs",),
             shown="`--tmpfs` over settings that the program would take from its home; after `--` the agent's words",
             probes=("U13", "E05", "N16c", "N16d", "Q03"),
-            samples=sample("adapter: opencode", "adapter: claude"),
+            samples=make_samples("adapter: opencode", "adapter: claude"),
         ),
         Row(
             key="model",
@@ -743,7 +743,7 @@ _PERSONAS = Section(
             files=(f"{PERSONA}/settings.fenced.json: model",),
             program="the agent",
             untried=_TOLD,
-            samples=sample("adapter: claude, model: opus", "adapter: claude"),
+            samples=make_samples("adapter: claude, model: opus", "adapter: claude"),
         ),
         Row(
             key="description",
@@ -752,7 +752,7 @@ _PERSONAS = Section(
             files=(f"{PERSONA}/CLAUDE.md ~ Looks",),
             program="the agent",
             untried=_TOLD,
-            samples=sample("adapter: claude, description: Looks around", "adapter: claude"),
+            samples=make_samples("adapter: claude, description: Looks around", "adapter: claude"),
         ),
         Row(
             key="system_prompt_file",
@@ -761,7 +761,7 @@ _PERSONAS = Section(
             files=(f"{PERSONA}/CLAUDE.md ~ role.md",),
             program="the agent",
             untried=_TOLD,
-            samples=sample("adapter: claude, system_prompt_file: role.md", "adapter: claude"),
+            samples=make_samples("adapter: claude, system_prompt_file: role.md", "adapter: claude"),
         ),
         Row(
             key="system_prompt",
@@ -770,11 +770,11 @@ _PERSONAS = Section(
             files=(f"{PERSONA}/CLAUDE.md ~ Look around",),
             program="the agent",
             untried=_TOLD,
-            samples=sample("adapter: claude, system_prompt: Look around", "adapter: claude"),
+            samples=make_samples("adapter: claude, system_prompt: Look around", "adapter: claude"),
         ),
-        unread("temperature", "kept for Wave; a gap says that no agent takes it", "0.5"),
-        unread("skills"),
-        unread("token_scopes", "kept for Wave; a gap says that a token may do what it was issued for", "[x]"),
+        unread_row("temperature", "kept for Wave; a gap says that no agent takes it", "0.5"),
+        unread_row("skills"),
+        unread_row("token_scopes", "kept for Wave; a gap says that a token may do what it was issued for", "[x]"),
     ),
 )
 
@@ -794,7 +794,7 @@ _ADAPTERS = Section(
             printed=("--tmpfs",),
             shown="`--tmpfs` over settings that the program would take from its home; after `--` the agent's words",
             probes=("U13", "E05", "N16", "N16c", "N16d"),
-            samples=sample("binary: claude"),
+            samples=make_samples("binary: claude"),
         ),
         Row(
             key="default_model",
@@ -804,7 +804,7 @@ _ADAPTERS = Section(
             files=(f"{PERSONA}/opencode.json: model",),
             read=LIST,
             probes=("U13", "N16c", "N16d"),
-            samples=sample("binary: opencode, default_model: openai/gpt", "binary: opencode, default_model: anthropic/x"),
+            samples=make_samples("binary: opencode, default_model: openai/gpt", "binary: opencode, default_model: anthropic/x"),
         ),
         Row(
             key="tier_models",
@@ -813,7 +813,7 @@ _ADAPTERS = Section(
             files=(f"{PERSONA}/settings.fenced.json: model",),
             program="the agent",
             untried=_TOLD,
-            samples=sample("binary: claude, tier_models: {cheapest: other}", "binary: claude"),
+            samples=make_samples("binary: claude, tier_models: {cheapest: other}", "binary: claude"),
         ),
         Row(
             key="mode",
@@ -822,12 +822,12 @@ _ADAPTERS = Section(
             files=(f"{PERSONA}/settings.fenced.json: defaultMode",),
             program="the agent",
             untried=_TOLD,
-            samples=sample("binary: claude, mode: interactive", "binary: claude"),
+            samples=make_samples("binary: claude, mode: interactive", "binary: claude"),
         ),
-        below("default_permissions", "Permissions"),
-        unread("output_format"),
-        unread("project_files"),
-        unread("hooks_template", "kept for Wave; a gap says that it has no effect"),
+        section_row("default_permissions", "Permissions"),
+        unread_row("output_format"),
+        unread_row("project_files"),
+        unread_row("hooks_template", "kept for Wave; a gap says that it has no effect"),
     ),
 )
 
@@ -845,7 +845,7 @@ _HOOKS = Section(
             files=(f"{PERSONA}/settings.fenced.json: {key}",),
             program="Claude Code",
             untried=_CLAUDE_ALONE,
-            samples=sample(f"{key}: [{{command: look}}]"),
+            samples=make_samples(f"{key}: [{{command: look}}]"),
         )
         for key in ("PreToolUse", "PostToolUse")
     ),
@@ -864,7 +864,7 @@ _HOOK = Section(
             files=(f"{PERSONA}/settings.fenced.json: matcher",),
             program="Claude Code",
             untried=_CLAUDE_ALONE,
-            samples=sample("matcher: Bash, command: look", "command: look"),
+            samples=make_samples("matcher: Bash, command: look", "command: look"),
         ),
         Row(
             key="command",
@@ -873,7 +873,7 @@ _HOOK = Section(
             files=(f"{PERSONA}/settings.fenced.json: command",),
             program="Claude Code",
             untried=_CLAUDE_ALONE,
-            samples=sample("command: look", "command: listen"),
+            samples=make_samples("command: look", "command: listen"),
         ),
     ),
 )
@@ -884,7 +884,7 @@ _RUNTIME = Section(
     frame=f"{_CLAUDE}{_PERSONA}runtime: {{%s}}\n",
     shell="persona-p",
     rows=(
-        below("sandbox", "Sandbox"),
+        section_row("sandbox", "Sandbox"),
         Row(
             key="fallbacks",
             policy=("PersonaPolicy.agents", "PersonaPolicy.fence.network.domains"),
@@ -895,11 +895,11 @@ _RUNTIME = Section(
             printed=("--tmpfs",),
             shown="`--tmpfs` over settings that the other program would take from its home",
             probes=("U13", "N16c", "N16d"),
-            samples=sample("fallbacks: {claude: [opencode]}"),
+            samples=make_samples("fallbacks: {claude: [opencode]}"),
         ),
-        unread("workspace_root"),
+        unread_row("workspace_root"),
         *map(
-            unread,
+            unread_row,
             (
                 *("max_concurrent_workers", "default_timeout_minutes", "pipeline_id_hash_length", "max_concurrency", "timeouts", "relay", "audit"),
                 *("meta_pipeline", "routing", "artifacts", "circuit_breaker", "retros", "cost", "stall_timeout"),
@@ -914,14 +914,14 @@ _TOP = Section(
     frame=f"{_CLAUDE}%s\n",
     shell="persona-p",
     rows=(
-        below("metadata", "Metadata"),
-        below("project", "Project"),
-        below("adapters", "Adapter"),
-        below("personas", "Persona"),
-        below("runtime", "Runtime"),
-        unread("apiVersion", text="v1"),
-        unread("kind", text="WaveManifest"),
-        *map(unread, ("server", "skills", "hooks", "evolution")),
+        section_row("metadata", "Metadata"),
+        section_row("project", "Project"),
+        section_row("adapters", "Adapter"),
+        section_row("personas", "Persona"),
+        section_row("runtime", "Runtime"),
+        unread_row("apiVersion", text="v1"),
+        unread_row("kind", text="WaveManifest"),
+        *map(unread_row, ("server", "skills", "hooks", "evolution")),
     ),
 )
 
@@ -939,7 +939,7 @@ _METADATA = Section(
             read=("nix/shells.nix", f"{LAUNCHER}/container.py::client_command_line"),
             shown="nothing; `.wavegen/docker/run-SHELL` prints the image, which has the project's name",
             untried="it is a name",
-            samples=sample("metadata: {name: other}", "metadata: {name: demo}"),
+            samples=make_samples("metadata: {name: other}", "metadata: {name: demo}"),
         ),
         Row(
             key="description",
@@ -948,10 +948,10 @@ _METADATA = Section(
             files=("flake.nix: description",),
             read=("templates/flake.nix.j2",),
             untried="it is for people",
-            samples=sample("metadata: {name: demo, description: Shows}", "metadata: {name: demo}"),
+            samples=make_samples("metadata: {name: demo, description: Shows}", "metadata: {name: demo}"),
         ),
         *(
-            Row(key=key, unread=why, samples=sample(f"metadata: {{name: demo, {key}: x}}", "metadata: {name: demo}"))
+            Row(key=key, unread=why, samples=make_samples(f"metadata: {{name: demo, {key}: x}}", "metadata: {name: demo}"))
             for key, why in (("repo", "for people"), ("forge", "for people"))
         ),
     ),
@@ -962,9 +962,9 @@ _PROJECT = Section(
     place="project",
     frame="project: {%s}\n",
     rows=(
-        unread("language", "for people, and for Wave"),
+        unread_row("language", "for people, and for Wave"),
         *map(
-            unread,
+            unread_row,
             (
                 *("flavour", "test_command", "contract_test_command", "lint_command", "build_command", "format_command", "source_glob"),
                 *("test_file_pattern", "test_func_pattern", "skill", "services"),

@@ -49,28 +49,28 @@ def test_every_key_of_the_schema_has_one_row_and_nothing_else_has() -> None:
     assert sorted(rows) == sorted(f"{name}.{key}" for name, definition in DEFINITIONS.items() for key in definition["properties"])
 
 
-def places(value: Mapping[str, Any], at: str) -> Iterator[tuple[str, str]]:
+def schema_places(value: Mapping[str, Any], at: str) -> Iterator[tuple[str, str]]:
     """Every place of a mapping, and the mapping's name."""
     if "$ref" in value:
         name = value["$ref"].rpartition("/")[2]
         yield at, name
         for key, inner in DEFINITIONS[name]["properties"].items():
-            yield from places(inner, f"{at}.{key}".lstrip("."))
+            yield from schema_places(inner, f"{at}.{key}".lstrip("."))
     for some in value.get("anyOf", ()):
-        yield from places(some, at)
+        yield from schema_places(some, at)
     if isinstance(value.get("items"), dict):
-        yield from places(value["items"], f"{at}[]")
+        yield from schema_places(value["items"], f"{at}[]")
     if isinstance(value.get("additionalProperties"), dict):
-        yield from places(value["additionalProperties"], f"{at}.NAME")
+        yield from schema_places(value["additionalProperties"], f"{at}.NAME")
 
 
 def test_sections_stand_where_the_schema_has_their_mappings() -> None:
-    assert {(place, section.mapping) for section in SECTIONS for place in (section.place, *section.also)} == set(places(manifest_schema(), ""))
+    assert {(place, section.mapping) for section in SECTIONS for place in (section.place, *section.also)} == set(schema_places(manifest_schema(), ""))
 
 
 def test_a_key_that_refers_to_another_section_holds_that_mapping() -> None:
     for section in SECTIONS:
-        found = {key: {name for at, name in places(value, key) if at.removesuffix(".NAME").removesuffix("[]") == key} for key, value in
+        found = {key: {name for at, name in schema_places(value, key) if at.removesuffix(".NAME").removesuffix("[]") == key} for key, value in
                  DEFINITIONS[section.mapping]["properties"].items()}  # fmt: skip
         assert {row.key: {row.below} for row in section.rows if row.below}.items() <= found.items()
 
@@ -122,7 +122,7 @@ def test_each_function_on_the_page_has_one_link_and_each_key_a_row() -> None:
 
 
 @cache
-def functions(path: str) -> dict[str, list[ast.AST]]:
+def functions_of(path: str) -> dict[str, list[ast.AST]]:
     found: dict[str, list[ast.AST]] = {}
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -130,10 +130,10 @@ def functions(path: str) -> dict[str, list[ast.AST]]:
     return found
 
 
-def constants(place: str) -> str:
+def constants_of(place: str) -> str:
     """All text that a function holds, a piece a line."""
     path, _, name = place.partition("::")
-    nodes = functions(path)[name] if name else []
+    nodes = functions_of(path)[name] if name else []
     return "\n".join(node.value for tree in nodes for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
@@ -142,9 +142,9 @@ def test_functions_are_there_and_hold_the_keywords_and_options(section: Section,
     for place in (*row.rendered, *row.read):
         path, _, name = place.partition("::")
         assert (ROOT / path).is_file(), place
-        assert not name or name in functions(path), place
-    written = "\n".join(map(constants, row.rendered)).split("\n")
-    read = "\n".join(constants(place) for place in row.read if place.endswith(".py") or "::" in place).split("\n")
+        assert not name or name in functions_of(path), place
+    written = "\n".join(map(constants_of, row.rendered)).split("\n")
+    read = "\n".join(constants_of(place) for place in row.read if place.endswith(".py") or "::" in place).split("\n")
     for word in {word.split()[0] for word in row.rules}:
         # The reader itself has these: a group's lines, agents, and rules about paths, which are told by their access and flags.
         assert word in written or f"{word}\t" in written, word
@@ -196,19 +196,19 @@ class Rendered:
     called: frozenset[str]
     """FILE::FUNCTION of what ran meanwhile."""
 
-    def attribute(self, path: str, shell: str) -> object:
+    def policy_attribute(self, path: str, shell: str) -> object:
         """An attribute, without the places in the manifest."""
         root, *names = path.split(".")
         found = [{"Plan": self.plan, "Policy": self.plan.find_fence(shell), "PersonaPolicy": self.plan.find_persona("p")}[root]]
         for name in names:
             values = [getattr(value, name.removesuffix("[]")) for value in found]
             found = [entry for value in values for entry in value] if name.endswith("[]") else values
-        return plain(found)
+        return plain_value(found)
 
-    def rules(self, shell: str) -> list[str]:
+    def rule_lines(self, shell: str) -> list[str]:
         return self.files.get(f".wavegen/rules/{shell}", "").splitlines()
 
-    def printed(self, shell: str) -> list[str]:
+    def printed_options(self, shell: str) -> list[str]:
         """The lines of `--print` on a machine that has what the samples name."""
         policy = self.plan.find_fence(shell)
         if policy is None or not policy.fenced:
@@ -221,36 +221,36 @@ class Rendered:
         words = (*option_words(rules), *mount_words(resolve_mounts(rules, found, machine), rules.setting_value("tmpfs_size")))
         return [" ".join(line) for line, _ in words]
 
-    def cases(self, shell: str) -> list[tuple[str, str, bool]]:
+    def probe_cases(self, shell: str) -> list[tuple[str, str, bool]]:
         """What is expected of each probe, and whether a line of the manifest asks for it."""
         policy = self.plan.find_fence(shell)
         cases = cases_for_policy(policy) if policy else ()
-        return [(case.probe.id, repr(plain(case.expectation)), bool(case.expectation.origin.at)) for case in cases]
+        return [(case.probe.id, repr(plain_value(case.expectation)), bool(case.expectation.origin.at)) for case in cases]
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value without what tells where in the manifest it comes from."""
     if isinstance(value, (Origin, Location)):
         return "where"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return tuple((field.name, plain(getattr(value, field.name))) for field in dataclasses.fields(value))
+        return tuple((field.name, plain_value(getattr(value, field.name))) for field in dataclasses.fields(value))
     if isinstance(value, (tuple, list)):
-        return tuple(map(plain, value))
+        return tuple(map(plain_value, value))
     return value
 
 
 @cache
-def rendered(text: str) -> Rendered:
+def render_manifest_text(text: str) -> Rendered:
     called: set[CodeType] = set()
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    def note_call(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
             called.add(frame.f_code)
 
     plan = plan_manifest(Source("wave.yaml", text.encode()), None, "wave.sandbox.yaml")
     filter_of.cache_clear()  # what is kept from before does not run
     before = sys.getprofile()
-    sys.setprofile(note)
+    sys.setprofile(note_call)
     try:
         files = {file.path: file.text or file.raw.hex() for file in render_all_files(plan)}
     finally:
@@ -263,10 +263,10 @@ def with_and_without(section: Section, row: Row) -> list[tuple[Rendered, Rendere
         text = section.frame.replace("%s", keys)
         return text if text.startswith("metadata:") else f"metadata: {{name: demo}}\n{text}"
 
-    return [(rendered(manifest(sample.text)), rendered(manifest(sample.without))) for sample in row.samples]
+    return [(render_manifest_text(manifest(sample.text)), render_manifest_text(manifest(sample.without))) for sample in row.samples]
 
 
-def differing(one: list[Any], other: list[Any]) -> list[Any]:
+def differing_entries(one: list[Any], other: list[Any]) -> list[Any]:
     return [line for line in one if line not in other] + [line for line in other if line not in one]
 
 
@@ -281,7 +281,7 @@ def test_a_key_that_nothing_reads_changes_nothing(section: Section, row: Row) ->
 def test_a_key_changes_what_its_row_names_and_the_functions_that_it_names_run(section: Section, row: Row) -> None:
     pairs = with_and_without(section, row)
     for path in row.policy:
-        assert any(one.attribute(path, section.shell) != other.attribute(path, section.shell) for one, other in pairs), path
+        assert any(one.policy_attribute(path, section.shell) != other.policy_attribute(path, section.shell) for one, other in pairs), path
     ran = frozenset().union(*(one.called for one, _ in pairs), *(other.called for _, other in pairs))
     assert [place for place in row.rendered if place not in ran] == []
     for entry in row.files:
@@ -309,19 +309,25 @@ def test_a_key_changes_lines_of_the_rules_with_the_keywords_of_its_row(section: 
 
 def lines_alone(one: Rendered, other: Rendered, section: Section) -> list[list[str]]:
     """The fields of the lines of rules that only one of two manifests has."""
-    return [line.split("\t") for line in one.rules(section.shell) if line not in other.rules(section.shell)]
+    return [line.split("\t") for line in one.rule_lines(section.shell) if line not in other.rule_lines(section.shell)]
 
 
 @pytest.mark.parametrize(("section", "row"), READ)
 def test_a_key_changes_what_print_shows_by_the_options_of_its_row(section: Section, row: Row) -> None:
-    lines = [line for one, other in with_and_without(section, row) for line in differing(one.printed(section.shell), other.printed(section.shell))]
+    lines = [
+        line
+        for one, other in with_and_without(section, row)
+        for line in differing_entries(one.printed_options(section.shell), other.printed_options(section.shell))
+    ]
     assert [option for option in row.printed if not any(option in line.split() for line in lines)] == []
     assert row.printed or lines == []
 
 
 @pytest.mark.parametrize(("section", "row"), READ)
 def test_a_key_changes_what_is_expected_of_the_probes_of_its_row(section: Section, row: Row) -> None:
-    cases = [case for one, other in with_and_without(section, row) for case in differing(one.cases(section.shell), other.cases(section.shell))]
+    cases = [
+        case for one, other in with_and_without(section, row) for case in differing_entries(one.probe_cases(section.shell), other.probe_cases(section.shell))
+    ]
     assert set(row.probes) <= {name for name, *_ in cases}
     if not row.probes and (section.mapping, row.key) != ("Shell", "sandbox"):
         assert cases == []
